@@ -1,0 +1,158 @@
+// SPDX-License-Identifier: GPL-2.0
+/*
+ * KVM prefault on x86: what virt/kvm/prefault.c needs to know of the MMUs
+ *
+ * Only MMUs that are indexed by guest physical address take part: the root is
+ * direct.  Shadow paging and nested TDP map what a guest's page tables say, so
+ * that the neighbours of a fault are not the neighbours of its gfn.
+ */
+#define pr_fmt(fmt) KBUILD_MODNAME ": " fmt
+
+#include <linux/kvm_host.h>
+#include <linux/kvm_prefault.h>
+
+#include "mmu.h"
+#include "mmu_internal.h"
+#include "spte.h"
+#include "tdp_mmu.h"
+
+unsigned long kvm_arch_prefault_max_size(struct kvm *kvm)
+{
+	if (!tdp_mmu_enabled)
+		return 0;
+
+	/* Their mappings are made or validated page by page by firmware. */
+	if (kvm && (kvm->arch.vm_type == KVM_X86_SNP_VM ||
+		    kvm->arch.vm_type == KVM_X86_TDX_VM))
+		return 0;
+
+	return KVM_PREFAULT_SIZE_MAX;
+}
+
+/**
+ * __kvm_mmu_auto_prefault() - prefault around a fault if it is of a kind
+ *			       whose neighbours can be mapped
+ * @vcpu: the vCPU that faulted
+ * @fault: the fault, fixed, its page already released
+ * @config: kvm->auto_prefault, read once; there is a window
+ */
+void __kvm_mmu_auto_prefault(struct kvm_vcpu *vcpu, struct kvm_page_fault *fault,
+			     unsigned long config)
+{
+	/*
+	 * A fault on a present mapping upgrades permissions, e.g. for dirty
+	 * logging: its neighbours were looked at when it was created.
+	 */
+	if (fault->present || fault->rsvd || fault->is_private || !fault->slot)
+		return;
+
+	/*
+	 * Set only for what has a struct page; not if fast_page_fault() fixed
+	 * the fault, and not for a PFN mapping.  The reference is gone.
+	 */
+	if (!fault->refcounted_page)
+		return;
+
+	/* KVM's own memslots, e.g. the APIC access page. */
+	if (fault->slot->id >= KVM_USER_MEM_SLOTS)
+		return;
+
+	if (!tdp_mmu_enabled || !fault->is_tdp || fault->goal_level != PG_LEVEL_4K)
+		return;
+
+	/*
+	 * Read-only mappings cost a zap and a flush when the host breaks CoW.
+	 * They are worth it where the guest just showed that it reads there.
+	 */
+	__kvm_auto_prefault(vcpu, fault->slot, fault->gfn,
+			    !fault->write && !fault->map_writable, config);
+}
+
+/*
+ * Gfns whose attributes say that they are private are no holes.  Whoever
+ * changes attributes bumps mmu_invalidate_seq, so this need not be looked at
+ * again under mmu_lock.
+ */
+static void drop_private(struct kvm *kvm, struct kvm_prefault *p)
+{
+	unsigned int i;
+
+	if (!kvm_arch_has_private_mem(kvm))
+		return;
+
+	for_each_set_bit(i, p->holes, p->window.nr)
+		if (kvm_mem_is_private(kvm, p->window.gfn + i))
+			__clear_bit(i, p->holes);
+}
+
+bool kvm_arch_prefault_holes(struct kvm_vcpu *vcpu, struct kvm_prefault *p)
+{
+	if (!kvm_tdp_mmu_prefault_holes(vcpu, p))
+		return false;
+
+	drop_private(vcpu->kvm, p);
+	return !bitmap_empty(p->holes, p->window.nr);
+}
+
+void kvm_arch_prefault_map(struct kvm_vcpu *vcpu, struct kvm_prefault *p,
+			   struct kvm_prefault_batch *batch)
+{
+	gfn_t start = p->window.gfn + batch->index[0];
+	gfn_t end = p->window.gfn + batch->index[batch->nr - 1] + 1;
+	struct kvm *kvm = vcpu->kvm;
+
+	read_lock(&kvm->mmu_lock);
+
+	if (kvm_mmu_is_root_stale(vcpu) ||
+	    mmu_invalidate_retry_gfn_range(kvm, p->mmu_seq, start, end))
+		p->stop = KVM_PREFAULT_STALE;
+	else
+		kvm_tdp_mmu_prefault_map(vcpu, p, batch);
+
+	read_unlock(&kvm->mmu_lock);
+}
+
+/**
+ * kvm_mmu_make_prefault_spte() - the SPTE of a page that the guest may touch
+ * @vcpu: the vCPU
+ * @sp: the last-level table
+ * @slot: the memslot of @gfn
+ * @gfn: the gfn
+ * @pfn: its page in the host
+ * @host_writable: the host maps the page writable
+ *
+ * The SPTE starts old.  In a memslot whose dirty pages are tracked it is
+ * write-protected, though MMU-writable, so that the guest's first write takes
+ * the fast page fault path, which marks exactly that gfn.
+ *
+ * Context: mmu_lock is held, for read or write.
+ */
+u64 kvm_mmu_make_prefault_spte(struct kvm_vcpu *vcpu, struct kvm_mmu_page *sp,
+			       const struct kvm_memory_slot *slot, gfn_t gfn,
+			       kvm_pfn_t pfn, bool host_writable)
+{
+	bool track = host_writable && kvm_slot_dirty_track_enabled(slot);
+	unsigned int access = sp->role.access;
+	u64 spte;
+
+	/* make_spte() would mark the gfn dirty if it made the SPTE writable. */
+	if (track)
+		access &= ~ACC_WRITE_MASK;
+
+	make_spte(vcpu, sp, slot, access, gfn, pfn, SHADOW_NONPRESENT_VALUE,
+		  true, false, host_writable, &spte);
+
+	/*
+	 * Without accessed bits make_spte() leaves an entry that faults on the
+	 * first access, which is what this is meant to save.
+	 */
+	if (is_access_track_spte(spte))
+		spte = restore_acc_track_spte(spte);
+
+	/* As in make_spte(): not if a shadow page would have to be unsynced. */
+	if (track && (sp->role.access & ACC_WRITE_MASK) &&
+	    !mmu_try_to_unsync_pages(vcpu->kvm, slot, gfn, false, true))
+		spte |= shadow_mmu_writable_mask;
+
+	return spte;
+}

@@ -1,0 +1,298 @@
+/* SPDX-License-Identifier: GPL-2.0 */
+/*
+ * KVM prefault: map what the host already has around a guest fault.
+ *
+ * virt/kvm/prefault.c explains the engine.  This header has what the rest of
+ * KVM needs to call it, what an architecture has to provide for it, and the
+ * arithmetic of the window, which depends on neither.
+ */
+#ifndef __KVM_PREFAULT_H
+#define __KVM_PREFAULT_H
+
+#include <linux/bitmap.h>
+#include <linux/log2.h>
+#include <linux/minmax.h>
+#include <linux/sizes.h>
+#include <linux/types.h>
+#include <linux/kvm_types.h>
+
+struct kvm;
+struct kvm_enable_cap;
+struct kvm_memory_slot;
+struct kvm_vcpu;
+struct page;
+
+/*
+ * Upper bounds of one attempt.  A window never holds more entries than this,
+ * and as it is aligned to its size, all of them lie in one last-level table.
+ */
+#define KVM_PREFAULT_PAGES_MAX	512
+
+/* Pages that are looked up and then installed in one hold of mmu_lock. */
+#define KVM_PREFAULT_BATCH	64
+
+/* Largest window, in bytes, that any architecture may offer. */
+#define KVM_PREFAULT_SIZE_MAX	SZ_1G
+
+/*
+ * kvm->auto_prefault is one word, so that a fault reads size and flags
+ * together: the window in bytes (a power of two, or 0 for off) and these.
+ */
+#define KVM_PREFAULT_FIXED	BIT(0)	/* always the whole window */
+#define KVM_PREFAULT_SET	BIT(1)	/* negotiated: 0 bytes really means off */
+#define KVM_PREFAULT_FLAGS	(KVM_PREFAULT_FIXED | KVM_PREFAULT_SET)
+
+/* The window that an adaptive vCPU starts with, in log2 of pages. */
+#define KVM_PREFAULT_ORDER_MIN	3
+
+/* Most faults in a row that are left alone after windows that mapped nothing. */
+#define KVM_PREFAULT_BACKOFF_MAX	64
+
+/**
+ * struct kvm_prefault_window - a range of gfns of one memslot
+ * @gfn: first gfn
+ * @nr: number of pages, 1 to KVM_PREFAULT_PAGES_MAX
+ */
+struct kvm_prefault_window {
+	gfn_t gfn;
+	unsigned int nr;
+};
+
+/**
+ * struct kvm_prefault_policy - what a vCPU remembers of its last windows
+ * @gfn: the fault that the last window was made for
+ * @order: log2 of the pages of the next window (adaptive windows only)
+ * @backoff: length of the current back-off, in faults; 0 after a hit
+ * @skip: faults of the current back-off that are still to be left alone
+ *
+ * Only the vCPU itself reads or writes it, under vcpu->mutex.
+ */
+struct kvm_prefault_policy {
+	gfn_t gfn;
+	u8 order;
+	u8 backoff;
+	u8 skip;
+};
+
+/* Why an attempt ended; the names are those of the tracepoint. */
+enum kvm_prefault_stop {
+	KVM_PREFAULT_DONE,	/* the whole window was served */
+	KVM_PREFAULT_NO_HOLE,	/* everything was mapped already, or no table */
+	KVM_PREFAULT_ABSENT,	/* the host has none of the holes' pages */
+	KVM_PREFAULT_BUSY,	/* signal, reschedule or mmu_lock contention */
+	KVM_PREFAULT_STALE,	/* invalidation, obsolete root or memslot */
+};
+
+/**
+ * struct kvm_prefault - one attempt
+ * @slot: memslot of the window, valid within the caller's kvm->srcu section
+ * @window: the gfns to serve
+ * @mmu_seq: kvm->mmu_invalidate_seq, sampled before anything else was read
+ * @may_ro: pages that the host maps read-only are wanted, too
+ * @stop: why the attempt ended
+ * @holes: bit n is set if gfn + n is to be mapped
+ */
+struct kvm_prefault {
+	const struct kvm_memory_slot *slot;
+	struct kvm_prefault_window window;
+	unsigned long mmu_seq;
+	bool may_ro;
+	enum kvm_prefault_stop stop;
+	DECLARE_BITMAP(holes, KVM_PREFAULT_PAGES_MAX);
+};
+
+/**
+ * struct kvm_prefault_batch - host pages to install in one hold of mmu_lock
+ * @nr: number of pages, at most KVM_PREFAULT_BATCH
+ * @mapped: number of pages that the architecture installed
+ * @writable: the host maps these pages writable now
+ * @index: page n belongs to window.gfn + index[n]; ascending
+ * @page: the pages, each with a reference that the engine drops
+ */
+struct kvm_prefault_batch {
+	unsigned int nr;
+	unsigned int mapped;
+	bool writable;
+	u16 index[KVM_PREFAULT_BATCH];
+	struct page *page[KVM_PREFAULT_BATCH];
+};
+
+/**
+ * kvm_prefault_window() - the window of a fault
+ * @gfn: gfn that faulted, inside the memslot
+ * @nr: wanted length in pages, a power of two
+ * @base: first gfn of the memslot
+ * @npages: length of the memslot in pages
+ *
+ * The window is the aligned block of @nr pages that holds @gfn, cut at the
+ * edges of the memslot, and cut down to KVM_PREFAULT_PAGES_MAX beforehand.
+ */
+static inline struct kvm_prefault_window
+kvm_prefault_window(gfn_t gfn, u64 nr, gfn_t base, u64 npages)
+{
+	struct kvm_prefault_window w;
+	gfn_t end;
+
+	nr = min_t(u64, nr, KVM_PREFAULT_PAGES_MAX);
+	w.gfn = gfn & ~(nr - 1);
+	end = min(w.gfn + nr, base + npages);
+	w.gfn = max(w.gfn, base);
+	w.nr = end - w.gfn;
+
+	return w;
+}
+
+/**
+ * kvm_prefault_size_valid() - may this be negotiated as a window?
+ * @size: window in bytes
+ * @max: the largest window that is served, in bytes
+ *
+ * Return: true for 0 (off) and for a power of two from two pages to @max.
+ */
+static inline bool kvm_prefault_size_valid(u64 size, u64 max)
+{
+	if (!size)
+		return true;
+
+	return is_power_of_2(size) && size >= 2 * PAGE_SIZE && size <= max;
+}
+
+/**
+ * kvm_prefault_order() - log2 of the pages of the next adaptive window
+ * @policy: what the vCPU remembers
+ * @gfn: gfn that faulted
+ * @max: log2 of the pages of the negotiated window
+ *
+ * A fault within reach of the last window says that this memory is being used
+ * densely: the window doubles.  A fault elsewhere says nothing of the kind:
+ * it is halved.
+ */
+static inline unsigned int
+kvm_prefault_order(const struct kvm_prefault_policy *policy, gfn_t gfn,
+		   unsigned int max)
+{
+	unsigned int order = max_t(unsigned int, policy->order,
+				   KVM_PREFAULT_ORDER_MIN);
+	gfn_t distance = gfn > policy->gfn ? gfn - policy->gfn :
+					     policy->gfn - gfn;
+
+	if (distance <= 2ULL << order)
+		order++;
+	else if (order > KVM_PREFAULT_ORDER_MIN)
+		order--;
+
+	return min(order, max);
+}
+
+/**
+ * kvm_prefault_backoff() - is this fault to be left alone?
+ * @policy: what the vCPU remembers
+ *
+ * Return: true if the fault belongs to a back-off; it has then been counted.
+ */
+static inline bool kvm_prefault_backoff(struct kvm_prefault_policy *policy)
+{
+	if (likely(!policy->skip))
+		return false;
+
+	policy->skip--;
+	return true;
+}
+
+/**
+ * kvm_prefault_learn() - take in what a window brought
+ * @policy: what the vCPU remembers
+ * @mapped: number of pages that were mapped
+ *
+ * Every window in a row that maps nothing doubles the back-off; the first hit
+ * ends it.
+ */
+static inline void kvm_prefault_learn(struct kvm_prefault_policy *policy,
+				      unsigned int mapped)
+{
+	if (mapped)
+		policy->backoff = 0;
+	else
+		policy->backoff = clamp(policy->backoff * 2, 1,
+					KVM_PREFAULT_BACKOFF_MAX);
+
+	policy->skip = policy->backoff;
+}
+
+/**
+ * kvm_prefault_enabled() - is there a window?
+ * @config: kvm->auto_prefault, read once
+ */
+static inline bool kvm_prefault_enabled(unsigned long config)
+{
+	return config & ~KVM_PREFAULT_FLAGS;
+}
+
+#ifdef CONFIG_KVM_GENERIC_PREFAULT
+
+void kvm_prefault_init_vm(struct kvm *kvm);
+long kvm_prefault_check_extension(struct kvm *kvm);
+int kvm_prefault_enable_cap(struct kvm *kvm, const struct kvm_enable_cap *cap);
+
+void __kvm_auto_prefault(struct kvm_vcpu *vcpu,
+			 const struct kvm_memory_slot *slot, gfn_t gfn,
+			 bool may_ro, unsigned long config);
+
+/* For the architectures' install loops. */
+void kvm_prefault_mark_dirty(struct page *page);
+
+/**
+ * kvm_arch_prefault_max_size() - the largest window this VM can be given
+ * @kvm: the VM, or NULL to ask for the architecture's maximum
+ *
+ * Return: size in bytes, a power of two; 0 where @kvm can never prefault.
+ */
+unsigned long kvm_arch_prefault_max_size(struct kvm *kvm);
+
+/**
+ * kvm_arch_prefault_holes() - find what is not mapped in a window
+ * @vcpu: the vCPU whose page tables are meant
+ * @p: the attempt; window, slot and mmu_seq are set, @holes is zero
+ *
+ * Called without mmu_lock, so this is a first look only: what it finds is
+ * checked again by kvm_arch_prefault_map().  Gfns that must not be prefaulted,
+ * e.g. private memory, are no holes.
+ *
+ * Return: true if @p->holes has a bit set.
+ */
+bool kvm_arch_prefault_holes(struct kvm_vcpu *vcpu, struct kvm_prefault *p);
+
+/**
+ * kvm_arch_prefault_map() - install a batch
+ * @vcpu: the vCPU whose page tables are meant
+ * @p: the attempt; @p->stop is set if the rest of it is to be dropped
+ * @batch: the pages; @batch->mapped is counted up
+ *
+ * Takes mmu_lock, and under it checks the whole batch again: root, and any
+ * invalidation of the window's range since @p->mmu_seq.  Installs into empty
+ * entries only, marks no gfn dirty, and calls kvm_prefault_mark_dirty() for
+ * every page that the guest may write from now on without another lookup.
+ */
+void kvm_arch_prefault_map(struct kvm_vcpu *vcpu, struct kvm_prefault *p,
+			   struct kvm_prefault_batch *batch);
+
+#else /* !CONFIG_KVM_GENERIC_PREFAULT */
+
+static inline void kvm_prefault_init_vm(struct kvm *kvm)
+{
+}
+
+static inline long kvm_prefault_check_extension(struct kvm *kvm)
+{
+	return 0;
+}
+
+static inline int kvm_prefault_enable_cap(struct kvm *kvm,
+					  const struct kvm_enable_cap *cap)
+{
+	return -EINVAL;
+}
+
+#endif /* CONFIG_KVM_GENERIC_PREFAULT */
+
+#endif /* __KVM_PREFAULT_H */

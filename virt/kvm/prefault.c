@@ -1,0 +1,464 @@
+// SPDX-License-Identifier: GPL-2.0
+/*
+ * KVM prefault: after a guest fault, map the neighbours that are already there
+ *
+ * A guest whose memory is present in the host but not in KVM's page tables, as
+ * after a restore from a snapshot, takes one exit for each page that it
+ * touches.  The engine in this file makes one fault serve a whole window of
+ * pages.  It is best effort and one pass:
+ *
+ *   window   the aligned block around the fault, cut at the memslot's edges
+ *   holes    what KVM has not mapped in it (architecture, without mmu_lock)
+ *   pages    what the host has for the holes (present in its page tables or
+ *            nothing: no fault, no allocation, no userfaultfd event, no wait)
+ *   install  into entries that are still empty (architecture, mmu_lock)
+ *
+ * Holes and pages are read without mmu_lock.  What makes their use safe is
+ * that mmu_invalidate_seq is sampled before either and compared, for the whole
+ * window, under mmu_lock: whoever takes a page away from the host's page
+ * tables, or changes the attributes of its gfn, has bumped it or has marked an
+ * invalidation of that range as in progress.  The memslot is the one that the
+ * fault itself used, in the same kvm->srcu section: who replaces it waits for
+ * that section before it zaps or write-protects what the old one was used for.
+ *
+ * The pages of a window are served in batches, each with a short hold of
+ * mmu_lock, so that neither a waiting writer nor a signal waits for a window.
+ */
+#define pr_fmt(fmt) KBUILD_MODNAME ": " fmt
+
+#include <linux/kvm_host.h>
+#include <linux/kvm_prefault.h>
+#include <linux/mm.h>
+#include <linux/moduleparam.h>
+#include <linux/pgtable.h>
+
+#include <trace/events/kvm.h>
+
+#include "kvm_mm.h"
+
+/* Window of new VMs in bytes, 0 for none. */
+static unsigned long auto_prefault_size;
+
+static int auto_prefault_size_set(const char *val, const struct kernel_param *kp)
+{
+	unsigned long size;
+	int r;
+
+	r = kstrtoul(val, 0, &size);
+	if (r)
+		return r;
+
+	if (!kvm_prefault_size_valid(size, KVM_PREFAULT_SIZE_MAX))
+		return -EINVAL;
+
+	WRITE_ONCE(auto_prefault_size, size);
+	return 0;
+}
+
+static const struct kernel_param_ops auto_prefault_size_ops = {
+	.set = auto_prefault_size_set,
+	.get = param_get_ulong,
+};
+module_param_cb(auto_prefault_size, &auto_prefault_size_ops,
+		&auto_prefault_size, 0644);
+MODULE_PARM_DESC(auto_prefault_size,
+		 "Prefault window of new VMs in bytes (default 0, off)");
+
+/**
+ * kvm_prefault_init_vm() - give a new VM the default window
+ * @kvm: the VM, after kvm_arch_init_vm()
+ */
+void kvm_prefault_init_vm(struct kvm *kvm)
+{
+	kvm->auto_prefault = min(READ_ONCE(auto_prefault_size),
+				 kvm_arch_prefault_max_size(kvm));
+}
+
+/**
+ * kvm_prefault_check_extension() - KVM_CHECK_EXTENSION(KVM_CAP_AUTO_PREFAULT)
+ * @kvm: the VM, or NULL for /dev/kvm
+ *
+ * Return: the largest window in bytes, 0 if there is none.
+ */
+long kvm_prefault_check_extension(struct kvm *kvm)
+{
+	return kvm_arch_prefault_max_size(kvm);
+}
+
+/**
+ * kvm_prefault_enable_cap() - KVM_ENABLE_CAP(KVM_CAP_AUTO_PREFAULT)
+ * @kvm: the VM
+ * @cap: args[0] is the window in bytes, args[1] has flags
+ *
+ * Running vCPUs use the new window from their next fault on.
+ *
+ * Return: 0, or -EINVAL and nothing has changed.
+ */
+int kvm_prefault_enable_cap(struct kvm *kvm, const struct kvm_enable_cap *cap)
+{
+	unsigned long max = kvm_arch_prefault_max_size(kvm);
+	unsigned long config = KVM_PREFAULT_SET;
+
+	if (!max || cap->flags || cap->args[2] || cap->args[3])
+		return -EINVAL;
+
+	if (cap->args[1] & ~KVM_AUTO_PREFAULT_FIXED)
+		return -EINVAL;
+
+	if (!kvm_prefault_size_valid(cap->args[0], max))
+		return -EINVAL;
+
+	if (cap->args[1] & KVM_AUTO_PREFAULT_FIXED)
+		config |= KVM_PREFAULT_FIXED;
+
+	WRITE_ONCE(kvm->auto_prefault, cap->args[0] | config);
+	return 0;
+}
+
+/**
+ * kvm_prefault_mark_dirty() - the guest can write this page from now on
+ * @page: the page, referenced
+ *
+ * KVM may make an entry writable later without looking at the host again, and
+ * a folio must not be marked dirty outside of mmu_lock, which keeps the page
+ * from being unmapped and written back in between.  So do it now.
+ *
+ * Context: mmu_lock is held, for read or write.
+ */
+void kvm_prefault_mark_dirty(struct page *page)
+{
+	/* Most are dirty already: do not make their cache line bounce. */
+	if (!PageDirty(page))
+		kvm_set_page_dirty(page);
+}
+
+/*
+ * A look at the host's page tables for one window, see filter_host_absent().
+ * Bit n of @holes is cleared where the host has no page for gfn + n, and moved
+ * to @ro where it can only be mapped read-only.
+ */
+struct host_filter {
+	bool may_ro;
+	bool ro_slot;
+	unsigned long *holes;
+	unsigned long *ro;
+};
+
+/* The host maps pages [first, first + nr) of the window alike. */
+static void filter_pages(struct host_filter *f, unsigned int first,
+			 unsigned int nr, bool present, bool writable)
+{
+	unsigned int i;
+
+	if (present && writable && !f->ro_slot)
+		return;
+
+	if (present && f->may_ro) {
+		for (i = first; i < first + nr; i++)
+			__assign_bit(i, f->ro, test_bit(i, f->holes));
+	}
+	bitmap_clear(f->holes, first, nr);
+}
+
+#define PTES_PER_LOOK	8
+
+static bool ptes_none(pte_t *ptep)
+{
+	unsigned int i;
+
+	for (i = 0; i < PTES_PER_LOOK; i++)
+		if (!pte_none(ptep_get_lockless(ptep + i)))
+			return false;
+
+	return true;
+}
+
+static void filter_ptes(struct host_filter *f, pte_t *ptep, unsigned int first,
+			unsigned int nr)
+{
+	unsigned int i = first, end = first + nr;
+	pte_t pte;
+
+	while (i < end) {
+		/* A restored VM's page tables are mostly empty at first. */
+		if (end - i >= PTES_PER_LOOK && ptes_none(ptep)) {
+			bitmap_clear(f->holes, i, PTES_PER_LOOK);
+			i += PTES_PER_LOOK;
+			ptep += PTES_PER_LOOK;
+			continue;
+		}
+
+		nr = min(end - i, PTES_PER_LOOK);
+		for (; nr; nr--, i++, ptep++) {
+			if (!test_bit(i, f->holes))
+				continue;
+
+			pte = ptep_get_lockless(ptep);
+			filter_pages(f, i, 1, pte_present(pte) &&
+				     !pte_protnone(pte) && !pte_special(pte),
+				     pte_write(pte));
+		}
+	}
+}
+
+/*
+ * Looks at the part of the host's page tables that one PMD maps.  As in
+ * GUP-fast, interrupts are off, so that no table is freed under this walk, and
+ * every level is read once, so that one that changes is not misread.
+ */
+static void filter_pmd(struct host_filter *f, struct mm_struct *mm,
+		       unsigned long hva, unsigned int first, unsigned int nr)
+{
+	pgd_t *pgdp = pgd_offset(mm, hva), pgd = pgdp_get(pgdp);
+	p4d_t *p4dp, p4d;
+	pud_t *pudp, pud;
+	pmd_t *pmdp, pmd;
+
+	if (pgd_none(pgd))
+		goto absent;
+
+	p4dp = p4d_offset_lockless(pgdp, pgd, hva);
+	p4d = p4dp_get(p4dp);
+	if (p4d_none(p4d) || !p4d_present(p4d))
+		goto absent;
+
+	pudp = pud_offset_lockless(p4dp, p4d, hva);
+	pud = pudp_get(pudp);
+	if (pud_none(pud) || !pud_present(pud))
+		goto absent;
+
+	if (pud_leaf(pud)) {
+		filter_pages(f, first, nr, true, pud_write(pud));
+		return;
+	}
+
+	pmdp = pmd_offset_lockless(pudp, pud, hva);
+	pmd = pmdp_get_lockless(pmdp);
+	if (pmd_none(pmd) || !pmd_present(pmd))
+		goto absent;
+
+	if (pmd_leaf(pmd)) {
+		filter_pages(f, first, nr, true, pmd_write(pmd));
+		return;
+	}
+
+	filter_ptes(f, pte_offset_kernel(&pmd, hva), first, nr);
+	return;
+
+absent:
+	filter_pages(f, first, nr, false, false);
+}
+
+/*
+ * Drops from @p->holes what the host certainly cannot give now, and moves to
+ * @ro what it can give read-only.  GUP-fast would find the same, but it stops
+ * at each page that is missing, and a call for every missing page would cost
+ * more than all the others together.  This is a hint only: whether a page can
+ * be had is still GUP's word.
+ */
+static void filter_host_absent(struct kvm *kvm, struct kvm_prefault *p,
+			       unsigned long *ro)
+{
+	struct host_filter f = {
+		.may_ro = p->may_ro,
+		.ro_slot = p->slot->flags & KVM_MEM_READONLY,
+		.holes = p->holes,
+		.ro = ro,
+	};
+	unsigned long hva = __gfn_to_hva_memslot(p->slot, p->window.gfn);
+	unsigned int first, nr;
+	unsigned long flags;
+
+	local_irq_save(flags);
+	for (first = 0; first < p->window.nr; first += nr, hva += nr * PAGE_SIZE) {
+		nr = PTRS_PER_PTE - ((hva >> PAGE_SHIFT) & (PTRS_PER_PTE - 1));
+		nr = min(nr, p->window.nr - first);
+
+		/* PTEs in high memory cannot be looked at here: ask GUP. */
+		if (IS_ENABLED(CONFIG_HIGHPTE))
+			filter_pages(&f, first, nr, true, true);
+		else
+			filter_pmd(&f, kvm->mm, hva, first, nr);
+	}
+	local_irq_restore(flags);
+}
+
+static bool must_stop(struct kvm *kvm)
+{
+	return need_resched() || signal_pending(current) ||
+#ifdef KVM_HAVE_MMU_RWLOCK
+	       rwlock_needbreak(&kvm->mmu_lock);
+#else
+	       spin_needbreak(&kvm->mmu_lock);
+#endif
+}
+
+/* Installs what the batch holds, and empties it. */
+static unsigned int flush_batch(struct kvm_vcpu *vcpu, struct kvm_prefault *p,
+				struct kvm_prefault_batch *batch)
+{
+	unsigned int i, mapped;
+
+	if (!batch->nr)
+		return 0;
+
+	batch->mapped = 0;
+	if (p->stop == KVM_PREFAULT_DONE && must_stop(vcpu->kvm))
+		p->stop = KVM_PREFAULT_BUSY;
+	if (p->stop == KVM_PREFAULT_DONE)
+		kvm_arch_prefault_map(vcpu, p, batch);
+
+	mapped = batch->mapped;
+	vcpu->stat.generic.prefault_mapped += mapped;
+	vcpu->stat.generic.prefault_raced += batch->nr - mapped;
+
+	for (i = 0; i < batch->nr; i++)
+		kvm_release_page_unused(batch->page[i]);
+	batch->nr = 0;
+
+	return mapped;
+}
+
+/*
+ * Looks up the host pages [first, end) of the window and installs them, full
+ * batch by full batch.  Pages that turn out to be missing are left out.
+ */
+static unsigned int serve_run(struct kvm_vcpu *vcpu, struct kvm_prefault *p,
+			      struct kvm_prefault_batch *batch,
+			      unsigned int first, unsigned int end)
+{
+	unsigned int flags = batch->writable ? FOLL_WRITE : 0;
+	unsigned int mapped = 0;
+	int i, got, want;
+
+	while (first < end && p->stop == KVM_PREFAULT_DONE) {
+		want = min(end - first, KVM_PREFAULT_BATCH - batch->nr);
+		got = get_user_pages_fast_only(__gfn_to_hva_memslot(p->slot, p->window.gfn + first),
+					       want, flags,
+					       batch->page + batch->nr);
+		for (i = 0; i < got; i++)
+			batch->index[batch->nr++] = first + i;
+
+		if (batch->nr == KVM_PREFAULT_BATCH)
+			mapped += flush_batch(vcpu, p, batch);
+
+		if (got < want) {
+			vcpu->stat.generic.prefault_absent++;
+			first++;
+		}
+		first += max(got, 0);
+	}
+
+	return mapped;
+}
+
+/* Serves the holes in @todo, all of which the host maps writable, or read-only. */
+static unsigned int serve_pages(struct kvm_vcpu *vcpu, struct kvm_prefault *p,
+				const unsigned long *todo, bool writable)
+{
+	struct kvm_prefault_batch batch;
+	unsigned int first, end, mapped = 0;
+
+	batch.nr = 0;
+	batch.writable = writable;
+
+	for_each_set_bitrange(first, end, todo, p->window.nr) {
+		mapped += serve_run(vcpu, p, &batch, first, end);
+		if (p->stop != KVM_PREFAULT_DONE)
+			break;
+	}
+
+	return mapped + flush_batch(vcpu, p, &batch);
+}
+
+static unsigned int serve_window(struct kvm_vcpu *vcpu, struct kvm_prefault *p)
+{
+	DECLARE_BITMAP(ro, KVM_PREFAULT_PAGES_MAX) = {};
+	unsigned int nr = p->window.nr, holes, present, mapped;
+
+	p->mmu_seq = vcpu->kvm->mmu_invalidate_seq;
+	/* Pairs with the smp_wmb() in kvm_mmu_invalidate_end(). */
+	smp_rmb();
+
+	if (!kvm_arch_prefault_holes(vcpu, p)) {
+		p->stop = KVM_PREFAULT_NO_HOLE;
+		return 0;
+	}
+
+	holes = bitmap_weight(p->holes, nr);
+	filter_host_absent(vcpu->kvm, p, ro);
+	present = bitmap_weight(p->holes, nr) + bitmap_weight(ro, nr);
+	vcpu->stat.generic.prefault_absent += holes - present;
+
+	if (!present) {
+		p->stop = KVM_PREFAULT_ABSENT;
+		return 0;
+	}
+
+	mapped = serve_pages(vcpu, p, p->holes, true);
+	if (p->stop == KVM_PREFAULT_DONE && !bitmap_empty(ro, nr))
+		mapped += serve_pages(vcpu, p, ro, false);
+
+	return mapped;
+}
+
+/*
+ * The length of the window in pages, or 0 if this fault is to be left alone.
+ */
+static u64 window_pages(struct kvm_vcpu *vcpu, gfn_t gfn, unsigned long config)
+{
+	u64 nr = (config & ~KVM_PREFAULT_FLAGS) >> PAGE_SHIFT;
+
+	if (config & KVM_PREFAULT_FIXED)
+		return nr;
+
+	if (kvm_prefault_backoff(&vcpu->prefault)) {
+		vcpu->stat.generic.prefault_backoff++;
+		return 0;
+	}
+
+	vcpu->prefault.order = kvm_prefault_order(&vcpu->prefault, gfn, ilog2(nr));
+	vcpu->prefault.gfn = gfn;
+	return 1ULL << vcpu->prefault.order;
+}
+
+/**
+ * __kvm_auto_prefault() - map the neighbours of a fault that was just fixed
+ * @vcpu: the vCPU that faulted
+ * @slot: the memslot that the fault was fixed with
+ * @gfn: the gfn that faulted
+ * @may_ro: map pages that the host has mapped read-only, too
+ * @config: kvm->auto_prefault as read by the caller; there is a window
+ *
+ * Best effort: there is nothing to report to the caller, whose fault is fixed.
+ * The caller has made sure that the fault was an ordinary one, fixed by a
+ * last-level entry: no MMIO, no private memory, no page without a struct page.
+ *
+ * Context: vcpu->mutex and kvm->srcu are held since before @slot was looked
+ *	    up, mmu_lock is not; current->mm is the VM's.  Does not sleep.
+ */
+void __kvm_auto_prefault(struct kvm_vcpu *vcpu,
+			 const struct kvm_memory_slot *slot, gfn_t gfn,
+			 bool may_ro, unsigned long config)
+{
+	struct kvm_prefault p = { .slot = slot, .may_ro = may_ro };
+	unsigned int mapped;
+	u64 nr;
+
+	if (slot->flags & KVM_MEMSLOT_INVALID || kvm_memslot_is_gmem_only(slot))
+		return;
+
+	nr = window_pages(vcpu, gfn, config);
+	if (!nr)
+		return;
+
+	p.window = kvm_prefault_window(gfn, nr, slot->base_gfn, slot->npages);
+	vcpu->stat.generic.prefault_windows++;
+
+	mapped = serve_window(vcpu, &p);
+	trace_kvm_prefault(vcpu->vcpu_id, p.window.gfn, p.window.nr, mapped,
+			   p.stop);
+
+	if (!(config & KVM_PREFAULT_FIXED))
+		kvm_prefault_learn(&vcpu->prefault, mapped);
+}
