@@ -238,6 +238,8 @@ void __kvm_auto_prefault(struct kvm_vcpu *vcpu,
 			 const struct kvm_memory_slot *slot, gfn_t gfn,
 			 bool may_ro, unsigned long config);
 
+unsigned int kvm_prefault_resident(struct kvm_vcpu *vcpu, gfn_t gfn, u64 nr);
+
 /* For the architectures' install loops. */
 void kvm_prefault_mark_dirty(struct page *page);
 
@@ -258,7 +260,7 @@ unsigned long kvm_arch_prefault_max_size(struct kvm *kvm);
  * checked again by kvm_arch_prefault_map().  Gfns that must not be prefaulted,
  * e.g. private memory, are no holes.
  *
- * Return: true if @p->holes has a bit set.
+ * Return: false if the window has no last-level table to install into.
  */
 bool kvm_arch_prefault_holes(struct kvm_vcpu *vcpu, struct kvm_prefault *p);
 

@@ -371,21 +371,17 @@ static unsigned int serve_pages(struct kvm_vcpu *vcpu, struct kvm_prefault *p,
 	return mapped + flush_batch(vcpu, p, &batch);
 }
 
-static unsigned int serve_window(struct kvm_vcpu *vcpu, struct kvm_prefault *p)
+static unsigned int serve_holes(struct kvm_vcpu *vcpu, struct kvm_prefault *p)
 {
 	DECLARE_BITMAP(ro, KVM_PREFAULT_PAGES_MAX) = {};
 	unsigned int nr = p->window.nr, holes, present, mapped;
 
-	p->mmu_seq = vcpu->kvm->mmu_invalidate_seq;
-	/* Pairs with the smp_wmb() in kvm_mmu_invalidate_end(). */
-	smp_rmb();
-
-	if (!kvm_arch_prefault_holes(vcpu, p)) {
+	holes = kvm_arch_prefault_holes(vcpu, p) ? bitmap_weight(p->holes, nr) : 0;
+	if (!holes) {
 		p->stop = KVM_PREFAULT_NO_HOLE;
 		return 0;
 	}
 
-	holes = bitmap_weight(p->holes, nr);
 	filter_host_absent(vcpu->kvm, p, ro);
 	present = bitmap_weight(p->holes, nr) + bitmap_weight(ro, nr);
 	vcpu->stat.generic.prefault_absent += holes - present;
@@ -399,6 +395,27 @@ static unsigned int serve_window(struct kvm_vcpu *vcpu, struct kvm_prefault *p)
 	if (p->stop == KVM_PREFAULT_DONE && !bitmap_empty(ro, nr))
 		mapped += serve_pages(vcpu, p, ro, false);
 
+	return mapped;
+}
+
+/* Serves @p->window of @p->slot; returns the number of pages mapped. */
+static unsigned int serve_window(struct kvm_vcpu *vcpu, struct kvm_prefault *p)
+{
+	unsigned int mapped;
+
+	vcpu->stat.generic.prefault_windows++;
+
+	/*
+	 * Everything else is read after this.  The barrier pairs with the
+	 * smp_wmb() in kvm_mmu_invalidate_end().
+	 */
+	p->mmu_seq = vcpu->kvm->mmu_invalidate_seq;
+	smp_rmb();
+
+	mapped = serve_holes(vcpu, p);
+
+	trace_kvm_prefault(vcpu->vcpu_id, p->window.gfn, p->window.nr, mapped,
+			   p->stop);
 	return mapped;
 }
 
@@ -453,12 +470,45 @@ void __kvm_auto_prefault(struct kvm_vcpu *vcpu,
 		return;
 
 	p.window = kvm_prefault_window(gfn, nr, slot->base_gfn, slot->npages);
-	vcpu->stat.generic.prefault_windows++;
 
 	mapped = serve_window(vcpu, &p);
-	trace_kvm_prefault(vcpu->vcpu_id, p.window.gfn, p.window.nr, mapped,
-			   p.stop);
 
 	if (!(config & KVM_PREFAULT_FIXED))
 		kvm_prefault_learn(&vcpu->prefault, mapped);
+}
+
+/**
+ * kvm_prefault_resident() - map what the host has at the start of a range
+ * @vcpu: the vCPU whose page tables are meant
+ * @gfn: first gfn of the range
+ * @nr: length of the range in pages
+ *
+ * The batched part of KVM_PRE_FAULT_MEMORY.  The range is looked at up to the
+ * end of the memslot and of the last-level table of @gfn.
+ *
+ * Context: as for __kvm_auto_prefault().
+ * Return: the number of pages, from @gfn on, that are mapped now.  0 if the
+ *	   first one has to be faulted in: by the caller, who may sleep, and who
+ *	   knows what is wrong with it if it cannot be.
+ */
+unsigned int kvm_prefault_resident(struct kvm_vcpu *vcpu, gfn_t gfn, u64 nr)
+{
+	struct kvm_memory_slot *slot = kvm_vcpu_gfn_to_memslot(vcpu, gfn);
+	struct kvm_prefault p = { .slot = slot, .may_ro = true };
+
+	if (!slot || slot->flags & KVM_MEMSLOT_INVALID ||
+	    kvm_memslot_is_gmem_only(slot))
+		return 0;
+
+	nr = min(nr, KVM_PREFAULT_PAGES_MAX - (gfn & (KVM_PREFAULT_PAGES_MAX - 1)));
+	nr = min(nr, slot->base_gfn + slot->npages - gfn);
+	p.window = (struct kvm_prefault_window){ .gfn = gfn, .nr = nr };
+
+	serve_window(vcpu, &p);
+
+	bitmap_zero(p.holes, nr);
+	if (!kvm_arch_prefault_holes(vcpu, &p))
+		return 0;
+
+	return find_first_bit(p.holes, nr);
 }

@@ -85,13 +85,33 @@ static void drop_private(struct kvm *kvm, struct kvm_prefault *p)
 			__clear_bit(i, p->holes);
 }
 
+/**
+ * kvm_mmu_prefault_find_holes() - note what is not mapped
+ * @p: the attempt
+ * @sptep: the last-level SPTE of the window's first gfn; the table is kept
+ *	   from being freed by the caller
+ */
+void kvm_mmu_prefault_find_holes(struct kvm_prefault *p, u64 *sptep)
+{
+	unsigned int i, j, n;
+	unsigned long word;
+
+	for (i = 0; i < p->window.nr; i += n) {
+		n = min(p->window.nr - i, BITS_PER_LONG);
+		word = 0;
+		for (j = 0; j < n; j++, sptep++)
+			word |= (unsigned long)!is_shadow_present_pte(READ_ONCE(*sptep)) << j;
+		p->holes[BIT_WORD(i)] = word;
+	}
+}
+
 bool kvm_arch_prefault_holes(struct kvm_vcpu *vcpu, struct kvm_prefault *p)
 {
 	if (!kvm_tdp_mmu_prefault_holes(vcpu, p))
 		return false;
 
 	drop_private(vcpu->kvm, p);
-	return !bitmap_empty(p->holes, p->window.nr);
+	return true;
 }
 
 void kvm_arch_prefault_map(struct kvm_vcpu *vcpu, struct kvm_prefault *p,
