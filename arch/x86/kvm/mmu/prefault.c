@@ -176,3 +176,26 @@ u64 kvm_mmu_make_prefault_spte(struct kvm_vcpu *vcpu, struct kvm_mmu_page *sp,
 
 	return spte;
 }
+
+/**
+ * kvm_mmu_prefault_resident() - the part of a KVM_PRE_FAULT_MEMORY range that
+ *				 can be mapped without faulting anything in
+ * @vcpu: the vCPU, its MMU loaded
+ * @range: what is left of the range
+ *
+ * Return: the number of pages at the start of @range that are mapped now, 0 if
+ *	   the first one is up to the page fault path.
+ */
+unsigned int kvm_mmu_prefault_resident(struct kvm_vcpu *vcpu,
+				       const struct kvm_pre_fault_memory *range)
+{
+	if (!tdp_mmu_enabled || !vcpu->arch.mmu->root_role.direct)
+		return 0;
+
+	/* The path that knows private memory also knows what is wrong with it. */
+	if (kvm_arch_has_private_mem(vcpu->kvm))
+		return 0;
+
+	return kvm_prefault_resident(vcpu, gpa_to_gfn(range->gpa),
+				     range->size >> PAGE_SHIFT);
+}
