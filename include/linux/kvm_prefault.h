@@ -237,6 +237,8 @@ int kvm_prefault_enable_cap(struct kvm *kvm, const struct kvm_enable_cap *cap);
 void __kvm_auto_prefault(struct kvm_vcpu *vcpu,
 			 const struct kvm_memory_slot *slot, gfn_t gfn,
 			 bool may_ro, unsigned long config);
+void kvm_auto_prefault_within(struct kvm_vcpu *vcpu, gfn_t gfn,
+			      struct kvm_prefault *p, unsigned long config);
 
 unsigned int kvm_prefault_resident(struct kvm_vcpu *vcpu, gfn_t gfn, u64 nr);
 
