@@ -241,6 +241,8 @@ void kvm_auto_prefault_within(struct kvm_vcpu *vcpu, gfn_t gfn,
 			      struct kvm_prefault *p, unsigned long config);
 
 unsigned int kvm_prefault_resident(struct kvm_vcpu *vcpu, gfn_t gfn, u64 nr);
+unsigned int kvm_prefault_resident_within(struct kvm_vcpu *vcpu,
+					  struct kvm_prefault *p);
 
 /* For the architectures' install loops. */
 void kvm_prefault_mark_dirty(struct page *page);

@@ -405,18 +405,21 @@ static unsigned int serve_window(struct kvm_vcpu *vcpu, struct kvm_prefault *p)
 
 	vcpu->stat.generic.prefault_windows++;
 
-	/*
-	 * Everything else is read after this.  The barrier pairs with the
-	 * smp_wmb() in kvm_mmu_invalidate_end().
-	 */
-	p->mmu_seq = vcpu->kvm->mmu_invalidate_seq;
-	smp_rmb();
-
 	mapped = serve_holes(vcpu, p);
 
 	trace_kvm_prefault(vcpu->vcpu_id, p->window.gfn, p->window.nr, mapped,
 			   p->stop);
 	return mapped;
+}
+
+/* Whatever an attempt depends on has to be read after this. */
+static unsigned long sample_mmu_seq(struct kvm *kvm)
+{
+	unsigned long mmu_seq = kvm->mmu_invalidate_seq;
+
+	/* Pairs with the smp_wmb() in kvm_mmu_invalidate_end(). */
+	smp_rmb();
+	return mmu_seq;
 }
 
 /*
@@ -440,18 +443,17 @@ static u64 window_pages(struct kvm_vcpu *vcpu, gfn_t gfn, unsigned long config)
 }
 
 /**
- * kvm_auto_prefault_within() - map the neighbours of a fault that was just fixed
+ * kvm_auto_prefault_within() - __kvm_auto_prefault() for a caller who knows more
  * @vcpu: the vCPU that faulted
  * @gfn: the gfn that faulted
- * @p: slot, mmu_seq and may_ro are set, window is where to stay within; on
- *	return it is the window that was served
+ * @p: the attempt; slot, mmu_seq and may_ro are set, and window is where the
+ *	window has to stay within
  * @config: kvm->auto_prefault as read by the caller; there is a window
  *
- * __kvm_auto_prefault() for a caller who knows more of the fault: what was
- * found out while it was fixed, e.g. about its VMA, holds for as long as
- * mmu_invalidate_seq is what it was then.
+ * What the caller found out about the surroundings of the fault, e.g. about its
+ * VMA, holds for as long as mmu_invalidate_seq is what it was at that time.
  *
- * Context: as __kvm_auto_prefault().
+ * Context: as for __kvm_auto_prefault().
  */
 void kvm_auto_prefault_within(struct kvm_vcpu *vcpu, gfn_t gfn,
 			      struct kvm_prefault *p, unsigned long config)
@@ -468,11 +470,8 @@ void kvm_auto_prefault_within(struct kvm_vcpu *vcpu, gfn_t gfn,
 		return;
 
 	p->window = kvm_prefault_window(gfn, nr, p->window.gfn, p->window.nr);
-	vcpu->stat.generic.prefault_windows++;
 
 	mapped = serve_window(vcpu, p);
-	trace_kvm_prefault(vcpu->vcpu_id, p->window.gfn, p->window.nr, mapped,
-			   p->stop);
 
 	if (!(config & KVM_PREFAULT_FIXED))
 		kvm_prefault_learn(&vcpu->prefault, mapped);
@@ -500,12 +499,65 @@ void __kvm_auto_prefault(struct kvm_vcpu *vcpu,
 	struct kvm_prefault p = {
 		.slot = slot,
 		.window = { .gfn = slot->base_gfn, .nr = slot->npages },
-		.mmu_seq = vcpu->kvm->mmu_invalidate_seq,
+		.mmu_seq = sample_mmu_seq(vcpu->kvm),
 		.may_ro = may_ro,
 	};
 
-	/* Pairs with the smp_wmb() in kvm_mmu_invalidate_end(). */
-	smp_rmb();
-
 	kvm_auto_prefault_within(vcpu, gfn, &p, config);
+}
+
+/**
+ * kvm_prefault_resident_within() - kvm_prefault_resident() for a caller who
+ *				    knows more
+ * @vcpu: the vCPU whose page tables are meant
+ * @p: the attempt; slot, mmu_seq and window are set, and the window lies in one
+ *	last-level table
+ *
+ * Context: as for __kvm_auto_prefault().
+ * Return: as kvm_prefault_resident().
+ */
+unsigned int kvm_prefault_resident_within(struct kvm_vcpu *vcpu,
+					  struct kvm_prefault *p)
+{
+	p->may_ro = true;
+	serve_window(vcpu, p);
+
+	bitmap_zero(p->holes, p->window.nr);
+	if (!kvm_arch_prefault_holes(vcpu, p))
+		return 0;
+
+	return find_first_bit(p->holes, p->window.nr);
+}
+
+/**
+ * kvm_prefault_resident() - map what the host has at the start of a range
+ * @vcpu: the vCPU whose page tables are meant
+ * @gfn: first gfn of the range
+ * @nr: length of the range in pages
+ *
+ * The batched part of KVM_PRE_FAULT_MEMORY.  The range is looked at up to the
+ * end of the memslot and of the last-level table of @gfn.
+ *
+ * Context: as for __kvm_auto_prefault().
+ * Return: the number of pages, from @gfn on, that are mapped now.  0 if the
+ *	   first one has to be faulted in: by the caller, who may sleep, and who
+ *	   knows what is wrong with it if it cannot be.
+ */
+unsigned int kvm_prefault_resident(struct kvm_vcpu *vcpu, gfn_t gfn, u64 nr)
+{
+	struct kvm_memory_slot *slot = kvm_vcpu_gfn_to_memslot(vcpu, gfn);
+	struct kvm_prefault p = {
+		.slot = slot,
+		.mmu_seq = sample_mmu_seq(vcpu->kvm),
+	};
+
+	if (!slot || slot->flags & KVM_MEMSLOT_INVALID ||
+	    kvm_memslot_is_gmem_only(slot))
+		return 0;
+
+	nr = min(nr, KVM_PREFAULT_PAGES_MAX - (gfn & (KVM_PREFAULT_PAGES_MAX - 1)));
+	nr = min(nr, slot->base_gfn + slot->npages - gfn);
+	p.window = (struct kvm_prefault_window){ .gfn = gfn, .nr = nr };
+
+	return kvm_prefault_resident_within(vcpu, &p);
 }
