@@ -18,9 +18,6 @@
 
 unsigned long kvm_arch_prefault_max_size(struct kvm *kvm)
 {
-	if (!tdp_mmu_enabled)
-		return 0;
-
 	/* Their mappings are made or validated page by page by firmware. */
 	if (kvm && (kvm->arch.vm_type == KVM_X86_SNP_VM ||
 		    kvm->arch.vm_type == KVM_X86_TDX_VM))
@@ -57,7 +54,7 @@ void __kvm_mmu_auto_prefault(struct kvm_vcpu *vcpu, struct kvm_page_fault *fault
 	if (fault->slot->id >= KVM_USER_MEM_SLOTS)
 		return;
 
-	if (!tdp_mmu_enabled || !fault->is_tdp || fault->goal_level != PG_LEVEL_4K)
+	if (!vcpu->arch.mmu->root_role.direct || fault->goal_level != PG_LEVEL_4K)
 		return;
 
 	/*
@@ -105,31 +102,109 @@ void kvm_mmu_prefault_find_holes(struct kvm_prefault *p, u64 *sptep)
 	}
 }
 
+static bool shadow_mmu_holes(struct kvm_vcpu *vcpu, struct kvm_prefault *p)
+{
+	bool usable;
+	u64 *sptep;
+
+	read_lock(&vcpu->kvm->mmu_lock);
+
+	/*
+	 * Without accessed bits there is no way to tell neighbours that were
+	 * used from those that were only mapped: leave them to be faulted in.
+	 */
+	sptep = kvm_mmu_direct_sptep(vcpu, p->window.gfn);
+	usable = sptep && !sp_ad_disabled(sptep_to_sp(sptep));
+	if (usable)
+		kvm_mmu_prefault_find_holes(p, sptep);
+
+	read_unlock(&vcpu->kvm->mmu_lock);
+	return usable;
+}
+
 bool kvm_arch_prefault_holes(struct kvm_vcpu *vcpu, struct kvm_prefault *p)
 {
-	if (!kvm_tdp_mmu_prefault_holes(vcpu, p))
-		return false;
+	bool usable;
 
-	drop_private(vcpu->kvm, p);
-	return true;
+	if (tdp_mmu_enabled)
+		usable = kvm_tdp_mmu_prefault_holes(vcpu, p);
+	else
+		usable = shadow_mmu_holes(vcpu, p);
+
+	if (usable)
+		drop_private(vcpu->kvm, p);
+
+	return usable;
+}
+
+/*
+ * The fault has left objects for PTE_PREFETCH_NUM rmaps in the cache, and most
+ * rmaps need none: gfns that are mapped once.  No more are allocated here.
+ */
+static bool have_rmap(struct kvm_vcpu *vcpu)
+{
+	return kvm_mmu_memory_cache_nr_free_objects(&vcpu->arch.mmu_pte_list_desc_cache);
+}
+
+static void shadow_mmu_map(struct kvm_vcpu *vcpu, const struct kvm_prefault *p,
+			   struct kvm_prefault_batch *batch)
+{
+	u64 *table = kvm_mmu_direct_sptep(vcpu, p->window.gfn), *sptep, spte;
+	struct kvm_mmu_page *sp;
+	unsigned int i;
+	gfn_t gfn;
+
+	if (!table)
+		return;
+
+	sp = sptep_to_sp(table);
+	for (i = 0; i < batch->nr && have_rmap(vcpu); i++) {
+		sptep = table + batch->index[i];
+		if (*sptep != SHADOW_NONPRESENT_VALUE)
+			continue;
+
+		gfn = p->window.gfn + batch->index[i];
+		spte = kvm_mmu_make_prefault_spte(vcpu, sp, p->slot, gfn,
+						  page_to_pfn(batch->page[i]),
+						  batch->writable);
+		kvm_mmu_add_prefault_spte(vcpu, p->slot, sptep, gfn, spte);
+
+		if (batch->writable)
+			kvm_prefault_mark_dirty(batch->page[i]);
+		batch->mapped++;
+	}
+}
+
+static bool is_stale(struct kvm_vcpu *vcpu, const struct kvm_prefault *p,
+		     const struct kvm_prefault_batch *batch)
+{
+	gfn_t start = p->window.gfn + batch->index[0];
+	gfn_t end = p->window.gfn + batch->index[batch->nr - 1] + 1;
+
+	return kvm_mmu_is_root_stale(vcpu) ||
+	       mmu_invalidate_retry_gfn_range(vcpu->kvm, p->mmu_seq, start, end);
 }
 
 void kvm_arch_prefault_map(struct kvm_vcpu *vcpu, struct kvm_prefault *p,
 			   struct kvm_prefault_batch *batch)
 {
-	gfn_t start = p->window.gfn + batch->index[0];
-	gfn_t end = p->window.gfn + batch->index[batch->nr - 1] + 1;
 	struct kvm *kvm = vcpu->kvm;
 
-	read_lock(&kvm->mmu_lock);
+	if (tdp_mmu_enabled) {
+		guard(read_lock)(&kvm->mmu_lock);
 
-	if (kvm_mmu_is_root_stale(vcpu) ||
-	    mmu_invalidate_retry_gfn_range(kvm, p->mmu_seq, start, end))
-		p->stop = KVM_PREFAULT_STALE;
-	else
-		kvm_tdp_mmu_prefault_map(vcpu, p, batch);
+		if (is_stale(vcpu, p, batch))
+			p->stop = KVM_PREFAULT_STALE;
+		else
+			kvm_tdp_mmu_prefault_map(vcpu, p, batch);
+	} else {
+		guard(write_lock)(&kvm->mmu_lock);
 
-	read_unlock(&kvm->mmu_lock);
+		if (is_stale(vcpu, p, batch))
+			p->stop = KVM_PREFAULT_STALE;
+		else
+			shadow_mmu_map(vcpu, p, batch);
+	}
 }
 
 /**
