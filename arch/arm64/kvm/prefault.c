@@ -1,0 +1,123 @@
+// SPDX-License-Identifier: GPL-2.0-only
+/*
+ * KVM prefault on arm64: what virt/kvm/prefault.c needs to know of stage-2
+ *
+ * Only the canonical stage-2 of a VM that the host manages itself takes part.
+ * With pKVM every mapping is a hypercall that takes the MMU lock for write, and
+ * a shadow stage-2 is laid out as the guest hypervisor's tables say.
+ *
+ * Unmapping frees an empty table at once, not through RCU, so that the tables
+ * can only be looked at under the MMU lock; held for read, as faults do.
+ */
+#include <linux/kvm_host.h>
+#include <linux/kvm_prefault.h>
+
+#include <asm/cpufeature.h>
+#include <asm/kvm_mmu.h>
+#include <asm/kvm_pgtable.h>
+#include <asm/virt.h>
+
+unsigned long kvm_arch_prefault_max_size(struct kvm *kvm)
+{
+	BUILD_BUG_ON(KVM_PREFAULT_PAGES_MAX > PTRS_PER_PTE);
+
+	if (is_protected_kvm_enabled())
+		return 0;
+
+	return KVM_PREFAULT_PAGES_MAX * PAGE_SIZE;
+}
+
+bool kvm_arch_prefault_holes(struct kvm_vcpu *vcpu, struct kvm_prefault *p)
+{
+	struct kvm *kvm = vcpu->kvm;
+	bool table;
+
+	read_lock(&kvm->mmu_lock);
+	table = kvm_pgtable_stage2_scan(kvm->arch.mmu.pgt,
+					gfn_to_gpa(p->window.gfn),
+					p->window.nr, p->holes);
+	read_unlock(&kvm->mmu_lock);
+
+	return table;
+}
+
+/*
+ * Without hardware management of the access flag, an old entry would cost the
+ * exit that prefaulting it is meant to save.
+ */
+static bool can_map_old(struct kvm *kvm)
+{
+	return cpu_has_hw_af() && kvm->arch.mmu.vtcr & VTCR_EL2_HA;
+}
+
+/*
+ * A page in a memslot whose dirty pages are tracked is mapped read-only: the
+ * guest's first write to it then takes a permission fault, which marks exactly
+ * that page. Execution is allowed only where the instruction cache needs no
+ * maintenance for it; elsewhere that is left to the permission fault as well.
+ */
+static enum kvm_pgtable_prot prefault_prot(const struct kvm_memory_slot *slot,
+					   bool writable)
+{
+	enum kvm_pgtable_prot prot = KVM_PGTABLE_PROT_R;
+
+	if (writable && !kvm_slot_dirty_track_enabled(slot))
+		prot |= KVM_PGTABLE_PROT_W;
+
+	if (cpus_have_final_cap(ARM64_HAS_CACHE_DIC))
+		prot |= KVM_PGTABLE_PROT_X;
+
+	return prot;
+}
+
+/*
+ * Cleaning a page takes long and needs only a reference to it, so that it can
+ * be done before the MMU lock is taken.
+ */
+static void clean_batch(const struct kvm_prefault_batch *batch)
+{
+	unsigned int i;
+
+	if (cpus_have_final_cap(ARM64_HAS_STAGE2_FWB))
+		return;
+
+	for (i = 0; i < batch->nr; i++)
+		__clean_dcache_guest_page(page_address(batch->page[i]), PAGE_SIZE);
+}
+
+/* Initialises the tags, before the guest can see the pages. */
+static void sanitise_batch(struct kvm *kvm, const struct kvm_prefault_batch *batch)
+{
+	unsigned int i;
+
+	lockdep_assert_held(&kvm->mmu_lock);
+
+	if (!kvm_has_mte(kvm))
+		return;
+
+	for (i = 0; i < batch->nr; i++)
+		sanitise_mte_tags(kvm, page_to_pfn(batch->page[i]), PAGE_SIZE);
+}
+
+void kvm_arch_prefault_map(struct kvm_vcpu *vcpu, struct kvm_prefault *p,
+			   struct kvm_prefault_batch *batch)
+{
+	gfn_t start = p->window.gfn + batch->index[0];
+	gfn_t end = p->window.gfn + batch->index[batch->nr - 1] + 1;
+	struct kvm *kvm = vcpu->kvm;
+
+	clean_batch(batch);
+
+	read_lock(&kvm->mmu_lock);
+
+	if (mmu_invalidate_retry_gfn_range(kvm, p->mmu_seq, start, end)) {
+		p->stop = KVM_PREFAULT_STALE;
+	} else {
+		sanitise_batch(kvm, batch);
+		kvm_pgtable_stage2_fill(kvm->arch.mmu.pgt, gfn_to_gpa(start), batch,
+					prefault_prot(p->slot, batch->writable),
+					can_map_old(kvm));
+	}
+
+	read_unlock(&kvm->mmu_lock);
+}
