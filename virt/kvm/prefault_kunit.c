@@ -1,11 +1,15 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * KUnit tests for the arithmetic of KVM's prefault window.
+ * KUnit tests for the arithmetic of KVM's prefault window and for its policy:
+ * what is promised, not how it is computed.
  */
 #include <kunit/test.h>
 
 #include <linux/kvm_host.h>
 #include <linux/kvm_prefault.h>
+
+/* More guest memory than any architecture can address has no gfn from here on. */
+#define GFN_END		BIT_ULL(64 - PAGE_SHIFT)
 
 static void expect_window(struct kunit *test, gfn_t gfn, u64 nr, gfn_t base,
 			  u64 npages, gfn_t want_gfn, unsigned int want_nr)
@@ -22,10 +26,246 @@ static void window_inside_slot(struct kunit *test)
 	expect_window(test, 0x1230, 16, 0x1000, 0x1000, 0x1230, 16);
 	expect_window(test, 0x123f, 16, 0x1000, 0x1000, 0x1230, 16);
 	expect_window(test, 0x1234, 512, 0, 0x10000, 0x1200, 512);
+	expect_window(test, 0x1235, 2, 0x1000, 0x1000, 0x1234, 2);
+}
+
+static void window_cut_by_slot(struct kunit *test)
+{
+	/* At its start, at its end, at both. */
+	expect_window(test, 0x1210, 512, 0x1208, 0x1000, 0x1208, 0x1400 - 0x1208);
+	expect_window(test, 0x1210, 512, 0x1000, 0x300, 0x1200, 0x100);
+	expect_window(test, 0x1210, 512, 0x1203, 0x10, 0x1203, 0x10);
+
+	/* The faulting gfn is the first or the last one, or both. */
+	expect_window(test, 0x1203, 512, 0x1203, 0x10, 0x1203, 0x10);
+	expect_window(test, 0x1212, 512, 0x1203, 0x10, 0x1203, 0x10);
+	expect_window(test, 0x1203, 512, 0x1203, 1, 0x1203, 1);
+
+	/* The slot ends or starts exactly where the window does. */
+	expect_window(test, 0x11ff, 512, 0x1000, 0x200, 0x1000, 0x200);
+	expect_window(test, 0x1200, 512, 0x1200, 0x200, 0x1200, 0x200);
+}
+
+static void window_capped(struct kunit *test)
+{
+	expect_window(test, 0x1234, 1024, 0, 0x100000, 0x1200, 512);
+	expect_window(test, 0x1234, KVM_PREFAULT_SIZE_MAX >> PAGE_SHIFT, 0, 0x100000,
+		      0x1200, 512);
+	/* The block is aligned to what is left of the window, not to its size. */
+	expect_window(test, 0x1234, 4096, 0x1210, 0x100000, 0x1210, 0x1400 - 0x1210);
+	expect_window(test, 0x1234, BIT_ULL(63), 0, 0x100000, 0x1200, 512);
+}
+
+static void window_at_the_top(struct kunit *test)
+{
+	expect_window(test, GFN_END - 1, 512, GFN_END - 0x1000, 0x1000,
+		      GFN_END - 512, 512);
+	expect_window(test, GFN_END - 1, 512, GFN_END - 3, 3, GFN_END - 3, 3);
+	expect_window(test, GFN_END - 1, 512, GFN_END - 1, 1, GFN_END - 1, 1);
+	expect_window(test, 0, 512, 0, GFN_END, 0, 512);
+	expect_window(test, GFN_END - 1, 512, 0, GFN_END, GFN_END - 512, 512);
+}
+
+static void check_window(struct kunit *test, gfn_t gfn, u64 nr, gfn_t base, u64 npages)
+{
+	struct kvm_prefault_window w = kvm_prefault_window(gfn, nr, base, npages);
+	gfn_t block = round_down(gfn, nr), end = w.gfn + w.nr;
+
+	if (w.gfn > gfn || end <= gfn)
+		KUNIT_FAIL(test, "[%llx, %llx) misses gfn %llx", w.gfn, end, gfn);
+	if (w.gfn != max(block, base) || end != min(block + nr, base + npages))
+		KUNIT_FAIL(test, "gfn %llx, %llu pages, slot [%llx, %llx): [%llx, %llx)",
+			   gfn, nr, base, base + npages, w.gfn, end);
+}
+
+/* All slots and faults around a few blocks. */
+static void window_everywhere(struct kunit *test)
+{
+	const gfn_t first = 0x7ff0, last = 0x8010;
+	gfn_t base, end, gfn;
+	u64 nr;
+
+	for (base = first; base < last; base++)
+		for (end = base + 1; end <= last; end++)
+			for (gfn = base; gfn < end; gfn++)
+				for (nr = 2; nr <= KVM_PREFAULT_PAGES_MAX; nr *= 4)
+					check_window(test, gfn, nr, base, end - base);
+}
+
+static void size_valid(struct kunit *test)
+{
+	u64 size;
+
+	KUNIT_EXPECT_TRUE(test, kvm_prefault_size_valid(0, SZ_2M));
+	KUNIT_EXPECT_TRUE(test, kvm_prefault_size_valid(0, 0));
+	for (size = 2 * PAGE_SIZE; size <= SZ_1G; size *= 2) {
+		KUNIT_EXPECT_TRUE(test, kvm_prefault_size_valid(size, SZ_1G));
+		KUNIT_EXPECT_TRUE(test, kvm_prefault_size_valid(size, size));
+	}
+}
+
+static void size_invalid(struct kunit *test)
+{
+	const u64 sizes[] = {
+		1, 2, PAGE_SIZE / 2, PAGE_SIZE, PAGE_SIZE + 1, 2 * PAGE_SIZE - 1,
+		2 * PAGE_SIZE + 1, 3 * PAGE_SIZE, SZ_1G - 1, SZ_1G + 1, 2ULL * SZ_1G,
+		SZ_1G + PAGE_SIZE, BIT_ULL(32), BIT_ULL(32) | SZ_2M, BIT_ULL(63), U64_MAX,
+	};
+	int i;
+
+	for (i = 0; i < ARRAY_SIZE(sizes); i++)
+		KUNIT_EXPECT_FALSE_MSG(test, kvm_prefault_size_valid(sizes[i], SZ_1G),
+				       "%llu", sizes[i]);
+
+	KUNIT_EXPECT_FALSE(test, kvm_prefault_size_valid(4 * PAGE_SIZE, 2 * PAGE_SIZE));
+	KUNIT_EXPECT_FALSE(test, kvm_prefault_size_valid(2 * PAGE_SIZE, 0));
+}
+
+/* As the engine does it for each fault that is not left alone. */
+static unsigned int next_order(struct kvm_prefault_policy *policy, gfn_t gfn,
+			       unsigned int max)
+{
+	policy->order = kvm_prefault_order(policy, gfn, max);
+	policy->gfn = gfn;
+	return policy->order;
+}
+
+static void order_grows(struct kunit *test)
+{
+	struct kvm_prefault_policy up = {}, down = {};
+	gfn_t gfn_up = 0x100000, gfn_down = 0x100000;
+	unsigned int i, order = 0;
+
+	/* The guest goes on where the last window ended: it grows to the full. */
+	for (i = 0; i < 16; i++) {
+		KUNIT_EXPECT_GE(test, next_order(&up, gfn_up, 9), order);
+		order = up.order;
+		gfn_up = round_up(gfn_up + 1, 1 << order);
+	}
+	KUNIT_EXPECT_EQ(test, order, 9);
+
+	for (i = 0, order = 0; i < 16; i++) {
+		KUNIT_EXPECT_GE(test, next_order(&down, gfn_down, 9), order);
+		order = down.order;
+		gfn_down = round_down(gfn_down, 1 << order) - 1;
+	}
+	KUNIT_EXPECT_EQ(test, order, 9);
+}
+
+static void order_shrinks(struct kunit *test)
+{
+	struct kvm_prefault_policy policy = { .order = 9 };
+	unsigned int i, order = 9;
+
+	for (i = 0; i < 16; i++) {
+		KUNIT_EXPECT_LE(test, next_order(&policy, (i & 1) << 30, 9), order);
+		order = policy.order;
+	}
+	KUNIT_EXPECT_EQ(test, order, KVM_PREFAULT_ORDER_MIN);
+}
+
+static void order_bounded(struct kunit *test)
+{
+	struct kvm_prefault_policy policy = {};
+	unsigned int max, i;
+
+	for (max = 1; max <= 18; max++) {
+		for (i = 0; i < 64; i++)
+			KUNIT_EXPECT_LE(test, next_order(&policy, i, max), max);
+		for (i = 0; i < 64; i++)
+			KUNIT_EXPECT_GE(test, next_order(&policy, (gfn_t)i << 40, max),
+					min(max, KVM_PREFAULT_ORDER_MIN));
+	}
+}
+
+static void order_of_small_window(struct kunit *test)
+{
+	struct kvm_prefault_policy policy = { .order = 9 };
+
+	/* A window that was made smaller is small at once. */
+	KUNIT_EXPECT_EQ(test, next_order(&policy, 0, 1), 1);
+}
+
+static unsigned int count_skips(struct kvm_prefault_policy *policy)
+{
+	unsigned int skips = 0;
+
+	while (skips < 1000 && kvm_prefault_backoff(policy))
+		skips++;
+	return skips;
+}
+
+static void backoff_doubles(struct kunit *test)
+{
+	struct kvm_prefault_policy policy = {};
+	unsigned int want = 1, i;
+
+	KUNIT_EXPECT_EQ(test, count_skips(&policy), 0);
+
+	for (i = 0; i < 20; i++) {
+		kvm_prefault_learn(&policy, 0);
+		KUNIT_EXPECT_EQ(test, count_skips(&policy), want);
+		want = min(2 * want, 64);
+	}
+}
+
+static void backoff_ends_with_a_hit(struct kunit *test)
+{
+	struct kvm_prefault_policy policy = {};
+	unsigned int i;
+
+	for (i = 0; i < 10; i++) {
+		kvm_prefault_learn(&policy, 0);
+		count_skips(&policy);
+	}
+	kvm_prefault_learn(&policy, 1);
+	KUNIT_EXPECT_EQ(test, count_skips(&policy), 0);
+
+	/* And starts from the beginning. */
+	kvm_prefault_learn(&policy, 0);
+	KUNIT_EXPECT_EQ(test, count_skips(&policy), 1);
+}
+
+static void backoff_not_without_a_miss(struct kunit *test)
+{
+	struct kvm_prefault_policy policy = {};
+	unsigned int i;
+
+	for (i = 1; i <= KVM_PREFAULT_PAGES_MAX; i++) {
+		kvm_prefault_learn(&policy, i);
+		KUNIT_EXPECT_FALSE(test, kvm_prefault_backoff(&policy));
+	}
+}
+
+static void enabled(struct kunit *test)
+{
+	KUNIT_EXPECT_FALSE(test, kvm_prefault_enabled(0));
+	KUNIT_EXPECT_FALSE(test, kvm_prefault_enabled(KVM_PREFAULT_SET));
+	KUNIT_EXPECT_FALSE(test, kvm_prefault_enabled(KVM_PREFAULT_FLAGS));
+	KUNIT_EXPECT_TRUE(test, kvm_prefault_enabled(2 * PAGE_SIZE));
+	KUNIT_EXPECT_TRUE(test, kvm_prefault_enabled(KVM_PREFAULT_SIZE_MAX |
+						     KVM_PREFAULT_FLAGS));
+
+	/* No window may look like a flag. */
+	KUNIT_EXPECT_LT(test, (unsigned long)KVM_PREFAULT_FLAGS, 2 * PAGE_SIZE);
 }
 
 static struct kunit_case kvm_prefault_cases[] = {
 	KUNIT_CASE(window_inside_slot),
+	KUNIT_CASE(window_cut_by_slot),
+	KUNIT_CASE(window_capped),
+	KUNIT_CASE(window_at_the_top),
+	KUNIT_CASE(window_everywhere),
+	KUNIT_CASE(size_valid),
+	KUNIT_CASE(size_invalid),
+	KUNIT_CASE(order_grows),
+	KUNIT_CASE(order_shrinks),
+	KUNIT_CASE(order_bounded),
+	KUNIT_CASE(order_of_small_window),
+	KUNIT_CASE(backoff_doubles),
+	KUNIT_CASE(backoff_ends_with_a_hit),
+	KUNIT_CASE(backoff_not_without_a_miss),
+	KUNIT_CASE(enabled),
 	{}
 };
 
