@@ -1,0 +1,35 @@
+# SPDX-License-Identifier: GPL-2.0
+# Entry points; lab/ does the work. ARCH=… picks an architecture.
+
+help:
+	@sed -n 's/^## //p' $(MAKEFILE_LIST)
+
+## make demo [ARCH=x86]   restore a VM's memory with auto-prefault off and on
+demo:
+	@lab/demo $(or $(ARCH),x86)
+
+## make check [ARCH=…]    the tests, under 10 minutes per architecture
+check:
+	@lab/check $(ARCH)
+
+## make check-full [ARCH=…]   the long forms as well
+check-full:
+	@lab/check --full $(ARCH)
+
+## make bench [ARCH=…]    base kernel against ours: build/bench/ARCH.tsv
+bench:
+	@lab/bench $(ARCH)
+
+## make tree              a patched kernel git tree to work in
+tree:
+	@lab/series tree
+
+## make refresh           bring that tree's changes back into this repo
+refresh:
+	@lab/series refresh
+
+## make series OUT=DIR    the mail-ready series
+series:
+	@lab/series series "$(OUT)"
+
+.PHONY: help demo check check-full bench tree refresh series

@@ -1,0 +1,48 @@
+# SPDX-License-Identifier: GPL-2.0
+# Inside the machine: runs tests one by one and frames each one's output with
+# marker lines that lab/check reads:
+#
+#   @@ begin INDEX
+#   ...
+#   @@ end INDEX STATUS SECONDS MAPPED WARNINGS
+#
+# MAPPED is the number of pages that auto-prefault mapped meanwhile, "-" on a
+# kernel without it. It is counted by the tracepoint: the statistics of a VM
+# vanish with the VM.
+
+event=/sys/kernel/tracing/events/kvm/kvm_prefault
+count='hist:keys=vcpu_id:vals=mapped'
+
+now() {
+	cut -d' ' -f1 /proc/uptime
+}
+
+# one INDEX TIMEOUT COMMAND
+one() {
+	echo "@@ begin $1"
+	dmesg -c > /dev/null
+	[ ! -e $event ] || echo "$count" > $event/trigger
+	rm -f /tmp/late
+	start=$(now)
+	setsid sh -c "$3" 2>&1 &
+	test=$!
+	{ sleep "$2"; touch /tmp/late; kill -KILL -$test; } > /dev/null 2>&1 &
+	watch=$!
+	wait $test
+	status=$?
+	kill $watch 2> /dev/null
+	kill -KILL -$test 2> /dev/null
+	[ ! -e /tmp/late ] || status=124
+	end=$(now)
+	mapped=-
+	if [ -e $event ]; then
+		mapped=$(awk '{ for (i = 1; i < NF; i++) if ($i == "mapped:") n += $(i + 1) }
+			END { print n + 0 }' $event/hist)
+		echo "!$count" > $event/trigger
+	fi
+	dmesg > /tmp/dmesg
+	warnings=$(grep -cE 'WARNING:|BUG:|INFO: (task|rcu|possible)|UBSAN:' /tmp/dmesg)
+	[ "$warnings" = 0 ] || cat /tmp/dmesg
+	echo
+	echo "@@ end $1 $status $(echo "$end $start" | awk '{ printf "%.1f", $1 - $2 }') $mapped $warnings"
+}
