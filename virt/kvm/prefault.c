@@ -64,14 +64,23 @@ module_param_cb(auto_prefault_size, &auto_prefault_size_ops,
 MODULE_PARM_DESC(auto_prefault_size,
 		 "Prefault window of new VMs in bytes (default 0, off)");
 
+#ifndef kvm_arch_prefault_default
+static unsigned long kvm_arch_prefault_default(struct kvm *kvm)
+{
+	return 0;
+}
+#endif
+
 /**
  * kvm_prefault_init_vm() - give a new VM the default window
  * @kvm: the VM, after kvm_arch_init_vm()
  */
 void kvm_prefault_init_vm(struct kvm *kvm)
 {
-	kvm->auto_prefault = min(READ_ONCE(auto_prefault_size),
+	unsigned long size = min(READ_ONCE(auto_prefault_size),
 				 kvm_arch_prefault_max_size(kvm));
+
+	kvm->auto_prefault = size ?: kvm_arch_prefault_default(kvm);
 }
 
 /**

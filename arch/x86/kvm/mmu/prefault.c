@@ -16,6 +16,15 @@
 #include "spte.h"
 #include "tdp_mmu.h"
 
+/*
+ * The shadow MMU has always made a fault, which holds mmu_lock for write there,
+ * serve its neighbours as well.
+ */
+unsigned long kvm_arch_prefault_default(struct kvm *kvm)
+{
+	return tdp_mmu_enabled ? 0 : PTE_PREFETCH_NUM * PAGE_SIZE | KVM_PREFAULT_FIXED;
+}
+
 unsigned long kvm_arch_prefault_max_size(struct kvm *kvm)
 {
 	/* Their mappings are made or validated page by page by firmware. */
@@ -149,7 +158,8 @@ static bool have_rmap(struct kvm_vcpu *vcpu)
 static void shadow_mmu_map(struct kvm_vcpu *vcpu, const struct kvm_prefault *p,
 			   struct kvm_prefault_batch *batch)
 {
-	u64 *table = kvm_mmu_direct_sptep(vcpu, p->window.gfn), *sptep, spte;
+	u64 *table = kvm_mmu_direct_sptep(vcpu, p->window.gfn), *sptep;
+	u64 template = 0, spte;
 	struct kvm_mmu_page *sp;
 	unsigned int i;
 	gfn_t gfn;
@@ -164,9 +174,9 @@ static void shadow_mmu_map(struct kvm_vcpu *vcpu, const struct kvm_prefault *p,
 			continue;
 
 		gfn = p->window.gfn + batch->index[i];
-		spte = kvm_mmu_make_prefault_spte(vcpu, sp, p->slot, gfn,
-						  page_to_pfn(batch->page[i]),
-						  batch->writable);
+		spte = kvm_mmu_prefault_spte(vcpu, sp, p->slot, gfn,
+					     batch->page[i], batch->writable,
+					     &template);
 		kvm_mmu_add_prefault_spte(vcpu, p->slot, sptep, gfn, spte);
 
 		if (batch->writable)
@@ -207,24 +217,9 @@ void kvm_arch_prefault_map(struct kvm_vcpu *vcpu, struct kvm_prefault *p,
 	}
 }
 
-/**
- * kvm_mmu_make_prefault_spte() - the SPTE of a page that the guest may touch
- * @vcpu: the vCPU
- * @sp: the last-level table
- * @slot: the memslot of @gfn
- * @gfn: the gfn
- * @pfn: its page in the host
- * @host_writable: the host maps the page writable
- *
- * The SPTE starts old.  In a memslot whose dirty pages are tracked it is
- * write-protected, though MMU-writable, so that the guest's first write takes
- * the fast page fault path, which marks exactly that gfn.
- *
- * Context: mmu_lock is held, for read or write.
- */
-u64 kvm_mmu_make_prefault_spte(struct kvm_vcpu *vcpu, struct kvm_mmu_page *sp,
-			       const struct kvm_memory_slot *slot, gfn_t gfn,
-			       kvm_pfn_t pfn, bool host_writable)
+static u64 make_prefault_spte(struct kvm_vcpu *vcpu, struct kvm_mmu_page *sp,
+			      const struct kvm_memory_slot *slot, gfn_t gfn,
+			      kvm_pfn_t pfn, bool host_writable)
 {
 	bool track = host_writable && kvm_slot_dirty_track_enabled(slot);
 	unsigned int access = sp->role.access;
@@ -248,6 +243,42 @@ u64 kvm_mmu_make_prefault_spte(struct kvm_vcpu *vcpu, struct kvm_mmu_page *sp,
 	if (track && (sp->role.access & ACC_WRITE_MASK) &&
 	    !mmu_try_to_unsync_pages(vcpu->kvm, slot, gfn, false, true))
 		spte |= shadow_mmu_writable_mask;
+
+	return spte;
+}
+
+/**
+ * kvm_mmu_make_prefault_spte() - the SPTE of a page that the guest may touch
+ * @vcpu: the vCPU
+ * @sp: the last-level table
+ * @slot: the memslot of @gfn
+ * @gfn: the gfn
+ * @page: its page in the host
+ * @host_writable: the host maps the page writable
+ * @template: set to the SPTE without its PFN, if that is what the SPTEs of the
+ *	      other pages of the batch are made of, too
+ *
+ * The SPTE starts old.  In a memslot whose dirty pages are tracked it is
+ * write-protected, though MMU-writable, so that the guest's first write takes
+ * the fast page fault path, which marks exactly that gfn.
+ *
+ * An SPTE depends on its gfn only by what is write-tracked or shadowed, neither
+ * of which exists where a huge page is allowed, and on its page only by whether
+ * that is host MMIO, which pages that are not reserved are not.
+ *
+ * Context: mmu_lock is held, for read or write, since @template was 0.
+ */
+u64 kvm_mmu_make_prefault_spte(struct kvm_vcpu *vcpu, struct kvm_mmu_page *sp,
+			       const struct kvm_memory_slot *slot, gfn_t gfn,
+			       struct page *page, bool host_writable,
+			       u64 *template)
+{
+	kvm_pfn_t pfn = page_to_pfn(page);
+	u64 spte = make_prefault_spte(vcpu, sp, slot, gfn, pfn, host_writable);
+
+	if (!PageReserved(page) &&
+	    kvm_gfn_is_lpage_allowed(vcpu->kvm, slot, gfn, PG_LEVEL_2M))
+		*template = spte & ~PFN_PHYS(pfn);
 
 	return spte;
 }
