@@ -270,9 +270,9 @@ static void run_case(void)
 	struct kvm_vm *vm;
 	void *hva;
 
-	/* Room for the list and for the page tables of the memory. */
+	/* What it takes to map the memory twice is enough for the list, too. */
 	vm = __vm_create_with_vcpus(VM_SHAPE_DEFAULT, params.nr_vcpus,
-				    params.npages / 16 + 1024, guest_code, vcpus);
+				    size / MIN_PAGE_SIZE, guest_code, vcpus);
 	list = guest_alloc(vm, &list_gva, params.npages * sizeof(u32));
 	nr = create_list(list);
 	*(u32 *)guest_alloc(vm, &scratch, page_size) = 0;

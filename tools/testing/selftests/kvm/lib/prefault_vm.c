@@ -158,7 +158,7 @@ void pvm_create_type(unsigned long type, u32 ring_bytes, u32 nr)
 	gva_t gva[PVM_MAX_VCPUS];
 	u32 i;
 
-	pvm.vm = __vm_create(shape, nr, 2048);
+	pvm.vm = __vm_create(shape, nr, PVM_SPAN * pvm.page_size / MIN_PAGE_SIZE);
 	if (ring_bytes)
 		vm_enable_dirty_ring(pvm.vm, ring_bytes);
 	if (!pvm.keep_default)
