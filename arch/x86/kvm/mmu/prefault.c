@@ -277,7 +277,7 @@ u64 kvm_mmu_make_prefault_spte(struct kvm_vcpu *vcpu, struct kvm_mmu_page *sp,
 	u64 spte = make_prefault_spte(vcpu, sp, slot, gfn, pfn, host_writable);
 
 	if (!PageReserved(page) &&
-	    kvm_gfn_is_lpage_allowed(vcpu->kvm, slot, gfn, PG_LEVEL_2M))
+	    kvm_mmu_is_lpage_allowed(vcpu->kvm, slot, gfn, PG_LEVEL_2M))
 		*template = spte & ~PFN_PHYS(pfn);
 
 	return spte;
