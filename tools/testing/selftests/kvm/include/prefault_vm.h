@@ -108,6 +108,8 @@ extern struct pvm {
 
 /* Ends the program if there is nothing to test. */
 void pvm_require(void);
+/* Is this x86 without the TDP MMU? */
+bool pvm_uses_shadow_mmu(void);
 /* For every test's setup and teardown. */
 void pvm_set_up(void);
 void pvm_tear_down(void);

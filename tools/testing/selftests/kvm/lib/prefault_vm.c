@@ -518,6 +518,15 @@ void pvm_require(void)
 #endif
 }
 
+bool pvm_uses_shadow_mmu(void)
+{
+#ifdef __x86_64__
+	return !get_kvm_param_bool("tdp_mmu");
+#else
+	return false;
+#endif
+}
+
 void pvm_set_up(void)
 {
 	pvm.page_size = getpagesize();
