@@ -122,7 +122,7 @@ static void size_invalid(struct kunit *test)
 }
 
 /* As the engine does it for each fault that is not left alone. */
-static unsigned int next_order(struct kvm_prefault_policy *policy, gfn_t gfn,
+static unsigned int policy_order(struct kvm_prefault_policy *policy, gfn_t gfn,
 			       unsigned int max)
 {
 	policy->order = kvm_prefault_order(policy, gfn, max);
@@ -138,14 +138,14 @@ static void order_grows(struct kunit *test)
 
 	/* The guest goes on where the last window ended: it grows to the full. */
 	for (i = 0; i < 16; i++) {
-		KUNIT_EXPECT_GE(test, next_order(&up, gfn_up, 9), order);
+		KUNIT_EXPECT_GE(test, policy_order(&up, gfn_up, 9), order);
 		order = up.order;
 		gfn_up = round_up(gfn_up + 1, 1 << order);
 	}
 	KUNIT_EXPECT_EQ(test, order, 9);
 
 	for (i = 0, order = 0; i < 16; i++) {
-		KUNIT_EXPECT_GE(test, next_order(&down, gfn_down, 9), order);
+		KUNIT_EXPECT_GE(test, policy_order(&down, gfn_down, 9), order);
 		order = down.order;
 		gfn_down = round_down(gfn_down, 1 << order) - 1;
 	}
@@ -158,7 +158,7 @@ static void order_shrinks(struct kunit *test)
 	unsigned int i, order = 9;
 
 	for (i = 0; i < 16; i++) {
-		KUNIT_EXPECT_LE(test, next_order(&policy, (i & 1) << 30, 9), order);
+		KUNIT_EXPECT_LE(test, policy_order(&policy, (i & 1) << 30, 9), order);
 		order = policy.order;
 	}
 	KUNIT_EXPECT_EQ(test, order, KVM_PREFAULT_ORDER_MIN);
@@ -171,9 +171,9 @@ static void order_bounded(struct kunit *test)
 
 	for (max = 1; max <= 18; max++) {
 		for (i = 0; i < 64; i++)
-			KUNIT_EXPECT_LE(test, next_order(&policy, i, max), max);
+			KUNIT_EXPECT_LE(test, policy_order(&policy, i, max), max);
 		for (i = 0; i < 64; i++)
-			KUNIT_EXPECT_GE(test, next_order(&policy, (gfn_t)i << 40, max),
+			KUNIT_EXPECT_GE(test, policy_order(&policy, (gfn_t)i << 40, max),
 					min(max, KVM_PREFAULT_ORDER_MIN));
 	}
 }
@@ -183,7 +183,7 @@ static void order_of_small_window(struct kunit *test)
 	struct kvm_prefault_policy policy = { .order = 9 };
 
 	/* A window that was made smaller is small at once. */
-	KUNIT_EXPECT_EQ(test, next_order(&policy, 0, 1), 1);
+	KUNIT_EXPECT_EQ(test, policy_order(&policy, 0, 1), 1);
 }
 
 static unsigned int count_skips(struct kvm_prefault_policy *policy)
