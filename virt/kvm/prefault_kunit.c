@@ -123,7 +123,7 @@ static void size_invalid(struct kunit *test)
 
 /* As the engine does it for each fault that is not left alone. */
 static unsigned int policy_order(struct kvm_prefault_policy *policy, gfn_t gfn,
-			       unsigned int max)
+				 unsigned int max)
 {
 	policy->order = kvm_prefault_order(policy, gfn, max);
 	policy->gfn = gfn;
