@@ -87,6 +87,22 @@ static void mount_all(void)
 	symlink("/proc/self/fd/2", "/dev/stderr");
 }
 
+/* The line has to be closed and opened again after this. */
+static void set_irq(const char *device, int irq)
+{
+	struct serial_struct port;
+	int fd = open(device, O_WRONLY | O_NOCTTY | O_CLOEXEC);
+
+	if (fd < 0)
+		return;
+	if (!ioctl(fd, TIOCGSERIAL, &port)) {
+		port.irq = irq;
+		if (ioctl(fd, TIOCSSERIAL, &port))
+			console("%s: irq %d: %s\n", device, irq, strerror(errno));
+	}
+	close(fd);
+}
+
 /*
  * Opens one of the channels, "DEVICE" or "DEVICE,IRQ". A serial line passes
  * what is written as it is, without carriage returns.
@@ -94,25 +110,20 @@ static void mount_all(void)
 static int open_channel(const char *variable)
 {
 	char *device = getenv(variable), *irq;
-	struct serial_struct port;
 	struct termios mode;
 	int fd;
 
 	if (!device)
 		return -1;
 	irq = strchr(device, ',');
-	if (irq)
+	if (irq) {
 		*irq++ = '\0';
-	fd = open(device, O_WRONLY | O_NOCTTY);
+		set_irq(device, atoi(irq));
+	}
+	fd = open(device, O_WRONLY | O_NOCTTY | O_CLOEXEC);
 	if (fd < 0) {
 		console("%s: %s\n", device, strerror(errno));
 		return -1;
-	}
-	if (irq && !ioctl(fd, TIOCGSERIAL, &port)) {
-		port.irq = atoi(irq);
-		if (ioctl(fd, TIOCSSERIAL, &port))
-			console("%s: irq %d: %s\n", device, port.irq,
-				strerror(errno));
 	}
 	if (!tcgetattr(fd, &mode)) {
 		cfmakeraw(&mode);
