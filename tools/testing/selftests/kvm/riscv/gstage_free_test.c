@@ -21,7 +21,7 @@
 #define TEST_SIZE	(TEST_TABLES * (u64)SZ_2M)
 
 #define NR_VMS		32
-#define NR_WARMUP_VMS	4
+#define NR_WARMUP_VMS	16
 
 static void guest_code(u64 gva)
 {
