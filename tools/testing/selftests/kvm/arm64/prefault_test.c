@@ -360,6 +360,7 @@ static void test_mte(void)
 	a.vm = vm_create(1);
 	vm_enable_cap(a.vm, KVM_CAP_ARM_MTE, 0);
 	a.vcpu = vm_vcpu_add(a.vm, 0, guest_code);
+	kvm_arch_vm_finalize_vcpus(a.vm);
 	area_mmap(&a);
 	area_add_slot(&a, 0);
 
