@@ -12,6 +12,8 @@
 
 event=/sys/kernel/tracing/events/kvm/kvm_prefault
 count='hist:keys=vcpu_id:vals=mapped'
+# What no kernel message may be.
+bad='WARNING:|BUG:|INFO: (task|rcu|possible|trying)|suspicious RCU|UBSAN:'
 
 now() {
 	cut -d' ' -f1 /proc/uptime
@@ -41,8 +43,8 @@ one() {
 		echo "!$count" > $event/trigger
 	fi
 	dmesg > /tmp/dmesg
-	warnings=$(grep -cE 'WARNING:|BUG:|INFO: (task|rcu|possible)|UBSAN:' /tmp/dmesg)
-	[ "$warnings" = 0 ] || cat /tmp/dmesg
+	warnings=$(grep -cE "$bad" /tmp/dmesg)
 	echo
+	grep -E -m 2 -A 25 "$bad" /tmp/dmesg
 	echo "@@ end $1 $status $(echo "$end $start" | awk '{ printf "%.1f", $1 - $2 }') $mapped $warnings"
 }
