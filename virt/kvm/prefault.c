@@ -171,42 +171,64 @@ static void filter_pages(struct host_filter *f, unsigned int first,
 
 #define PTES_PER_LOOK	8
 
+static bool pte_is_none(pte_t *ptep)
+{
+	return pte_none(ptep_get_lockless(ptep));
+}
+
 static bool ptes_none(pte_t *ptep)
 {
-	unsigned int i;
+	return pte_is_none(ptep) && pte_is_none(ptep + 1) &&
+	       pte_is_none(ptep + 2) && pte_is_none(ptep + 3) &&
+	       pte_is_none(ptep + 4) && pte_is_none(ptep + 5) &&
+	       pte_is_none(ptep + 6) && pte_is_none(ptep + 7);
+}
 
-	for (i = 0; i < PTES_PER_LOOK; i++)
-		if (!pte_none(ptep_get_lockless(ptep + i)))
-			return false;
+/* At most a word of the bitmaps: bits [shift, shift + nr) of word n. */
+static void filter_ptes_word(struct host_filter *f, pte_t *ptep, unsigned int n,
+			     unsigned int shift, unsigned int nr)
+{
+	unsigned long mask = GENMASK(nr - 1, 0), writable = 0, ro = 0;
+	unsigned long holes = (f->holes[n] >> shift) & mask;
+	unsigned int i, j, len;
+	pte_t pte;
 
-	return true;
+	if (!holes)
+		return;
+
+	for (i = 0; i < nr; i += len) {
+		len = min(nr - i, PTES_PER_LOOK);
+
+		/* Most of a window is either mapped already or not there yet. */
+		if (!(holes >> i & GENMASK(PTES_PER_LOOK - 1, 0)) ||
+		    (len == PTES_PER_LOOK && ptes_none(ptep + i)))
+			continue;
+
+		for (j = i; j < i + len; j++) {
+			pte = ptep_get_lockless(ptep + j);
+			if (!pte_present(pte) || pte_protnone(pte) || pte_special(pte))
+				continue;
+
+			if (pte_write(pte) && !f->ro_slot)
+				writable |= BIT(j);
+			else if (f->may_ro)
+				ro |= BIT(j);
+		}
+	}
+
+	f->holes[n] &= ~(mask << shift) | writable << shift;
+	f->ro[n] |= (holes & ro) << shift;
 }
 
 static void filter_ptes(struct host_filter *f, pte_t *ptep, unsigned int first,
 			unsigned int nr)
 {
-	unsigned int i = first, end = first + nr;
-	pte_t pte;
+	unsigned int shift, len;
 
-	while (i < end) {
-		/* A restored VM's page tables are mostly empty at first. */
-		if (end - i >= PTES_PER_LOOK && ptes_none(ptep)) {
-			bitmap_clear(f->holes, i, PTES_PER_LOOK);
-			i += PTES_PER_LOOK;
-			ptep += PTES_PER_LOOK;
-			continue;
-		}
-
-		nr = min(end - i, PTES_PER_LOOK);
-		for (; nr; nr--, i++, ptep++) {
-			if (!test_bit(i, f->holes))
-				continue;
-
-			pte = ptep_get_lockless(ptep);
-			filter_pages(f, i, 1, pte_present(pte) &&
-				     !pte_protnone(pte) && !pte_special(pte),
-				     pte_write(pte));
-		}
+	for (; nr; nr -= len, first += len, ptep += len) {
+		shift = first % BITS_PER_LONG;
+		len = min(nr, BITS_PER_LONG - shift);
+		filter_ptes_word(f, ptep, BIT_WORD(first), shift, len);
 	}
 }
 

@@ -91,6 +91,48 @@ static void drop_private(struct kvm *kvm, struct kvm_prefault *p)
 			__clear_bit(i, p->holes);
 }
 
+#define SPTES_PER_LOOK	8
+
+static u64 read_spte(u64 *sptep)
+{
+	return READ_ONCE(*sptep);
+}
+
+/* Returns true, with a bit for each hole, if all of the SPTEs are alike. */
+static bool holes_alike(u64 *sptep, unsigned long *holes)
+{
+	u64 any = read_spte(sptep) | read_spte(sptep + 1) |
+		  read_spte(sptep + 2) | read_spte(sptep + 3) |
+		  read_spte(sptep + 4) | read_spte(sptep + 5) |
+		  read_spte(sptep + 6) | read_spte(sptep + 7);
+
+	if (!is_shadow_present_pte(any)) {
+		*holes = GENMASK(SPTES_PER_LOOK - 1, 0);
+		return true;
+	}
+
+	return is_shadow_present_pte(read_spte(sptep) & read_spte(sptep + 1) &
+				     read_spte(sptep + 2) & read_spte(sptep + 3) &
+				     read_spte(sptep + 4) & read_spte(sptep + 5) &
+				     read_spte(sptep + 6) & read_spte(sptep + 7));
+}
+
+/* Returns a bit for each of @nr SPTEs that is not present. */
+static unsigned long holes_of(u64 *sptep, unsigned int nr)
+{
+	unsigned long holes = 0;
+	unsigned int i;
+
+	/* Most of a window is either mapped already or not there yet. */
+	if (nr == SPTES_PER_LOOK && holes_alike(sptep, &holes))
+		return holes;
+
+	for (i = 0; i < nr; i++)
+		holes |= (unsigned long)!is_shadow_present_pte(read_spte(sptep + i)) << i;
+
+	return holes;
+}
+
 /**
  * kvm_mmu_prefault_find_holes() - note what is not mapped
  * @p: the attempt
@@ -99,15 +141,11 @@ static void drop_private(struct kvm *kvm, struct kvm_prefault *p)
  */
 void kvm_mmu_prefault_find_holes(struct kvm_prefault *p, u64 *sptep)
 {
-	unsigned int i, j, n;
-	unsigned long word;
+	unsigned int i, n;
 
 	for (i = 0; i < p->window.nr; i += n) {
-		n = min(p->window.nr - i, BITS_PER_LONG);
-		word = 0;
-		for (j = 0; j < n; j++, sptep++)
-			word |= (unsigned long)!is_shadow_present_pte(READ_ONCE(*sptep)) << j;
-		p->holes[BIT_WORD(i)] = word;
+		n = min(p->window.nr - i, SPTES_PER_LOOK);
+		p->holes[BIT_WORD(i)] |= holes_of(sptep + i, n) << (i % BITS_PER_LONG);
 	}
 }
 
