@@ -38,7 +38,7 @@ logged() {
 	say "$title"
 	(
 		# The sleep must not outlive us: it holds our locks and our stderr.
-		trap 'kill "$nap"; exit' TERM
+		trap 'kill "$nap" 2> /dev/null; exit' TERM
 		while sleep 20 & nap=$!; wait "$nap" && kill -0 $$ 2> /dev/null; do
 			say "$title: $(grep -cE '^  [A-Z0-9_]+ |^ccache ' "$log" || :) steps," \
 				"$(((SECONDS - start) / 60))m$(((SECONDS - start) % 60))s"
