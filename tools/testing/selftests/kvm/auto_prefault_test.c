@@ -819,7 +819,14 @@ TEST_F_TIMEOUT(auto_prefault, private_file, PVM_TIMEOUT_SECONDS)
 			    punched + i, pvm.areas[0]->values[i]);
 	pvm_fill(pvm_page(file, punched), punched, 8);
 
-	/* Stores to all of it, with windows that start with a store. */
+	/* A store maps what can be written: the two pages that are copies. */
+	prefault_unmap_guest(hva, pvm.full_size);
+	stats = pvm_store_page(touched, 2);
+	TEST_ASSERT(stats.windows == 1 && stats.mapped <= 2,
+		    "Expected one window with 2 pages at most, got %lu with %lu",
+		    stats.windows, stats.mapped);
+
+	/* Stores to all of it. */
 	prefault_unmap_guest(hva, pvm.full_size);
 	pvm.areas[0]->value = 2;
 	pvm_list_range(0, pvm.full_pages);
