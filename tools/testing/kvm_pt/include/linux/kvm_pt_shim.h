@@ -1,0 +1,41 @@
+/* SPDX-License-Identifier: GPL-2.0 */
+/* What kvm_pt_iter.h and its tests need of the kernel's headers. */
+#ifndef __KVM_PT_SHIM_H
+#define __KVM_PT_SHIM_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+typedef uint8_t u8;
+typedef uint32_t u32;
+typedef uint64_t u64;
+
+#undef __always_inline
+#define __always_inline		inline __attribute__((__always_inline__))
+#define READ_ONCE(x)		(*(const volatile __typeof__(x) *)&(x))
+#define BUILD_BUG_ON(x)		_Static_assert(!(x), #x)
+#define BIT(n)			(1UL << (n))
+#define BIT_ULL(n)		(1ULL << (n))
+#define GENMASK(h, l)		((~0UL << (l)) & (~0UL >> (63 - (h))))
+#define min(a, b)		((a) < (b) ? (a) : (b))
+#define ARRAY_SIZE(x)		(sizeof(x) / sizeof((x)[0]))
+
+/* Aligned as the kernel's are, and of exactly that size, for ASan to see. */
+#define GFP_KERNEL		0
+static inline void *kmalloc(size_t size, int gfp)
+{
+	size_t align = size & -size;
+	void *p = NULL;
+
+	return posix_memalign(&p, align < 64 ? 64 : align, size) ? NULL : p;
+}
+
+#define kvzalloc(size, gfp)	calloc(1, size)
+#define kfree(p)		free(p)
+#define kvfree(p)		free(p)
+
+#endif
