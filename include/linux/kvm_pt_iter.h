@@ -62,6 +62,8 @@
  *	kvm_pt_root_lg2(ctx)		index bits of the root
  *	kvm_pt_try_cmpxchg(ptep, old, new)	fully ordered if it succeeds; only
  *					with hints
+ *	KVM_PT_FLAGS			optional: the flags that are ever used, to
+ *					leave out what the others need
  *	KVM_PT_PROVE(ok)		optional, for debugging: complains unless
  *					@ok.  Each hint that is used is checked
  *
@@ -96,6 +98,10 @@
 #define KVM_PT_HINTS		BIT(3)	/* step over hinted entries */
 #define KVM_PT_LEARN		BIT(4)	/* hint what turns out to be empty */
 #define KVM_PT_UNLOCKED		BIT(5)	/* without mmu_lock: hints may be late */
+
+#ifndef KVM_PT_FLAGS
+#define KVM_PT_FLAGS		GENMASK(5, 0)
+#endif
 
 /**
  * enum kvm_pt_event - what a step found
@@ -293,6 +299,11 @@ kvm_pt_skip(kvm_pt_entry_t *ptep, kvm_pt_entry_t *stop, bool hints)
 	}
 }
 
+static __always_inline bool kvm_pt_has(const struct kvm_pt_iter *it, unsigned int flag)
+{
+	return KVM_PT_FLAGS & flag && it->flags & flag;
+}
+
 static __always_inline unsigned int kvm_pt_span_lg2(unsigned int level)
 {
 	return level * KVM_PT_INDEX_LG2;
@@ -306,8 +317,11 @@ static __always_inline kvm_pt_entry_t *kvm_pt_table_end(const struct kvm_pt_iter
 	return it->table[it->level] + (1UL << lg2);
 }
 
-/* Make the entry of the current level that maps @pos the current one. */
-static __always_inline unsigned int kvm_pt_locate(struct kvm_pt_iter *it, u64 pos)
+/*
+ * Make the entry of the current level that maps @pos the current one, and return
+ * its index.  Once for each table, so one copy of it will do.
+ */
+static noinline __maybe_unused unsigned int kvm_pt_locate(struct kvm_pt_iter *it, u64 pos)
 {
 	unsigned int index = kvm_pt_index(&it->ctx, pos, it->level);
 	unsigned int lg2 = kvm_pt_span_lg2(it->level);
@@ -376,7 +390,7 @@ static __always_inline kvm_pt_entry_t kvm_pt_ascend(struct kvm_pt_iter *it)
 	kvm_pt_locate(it, it->next - 1);
 
 	e = kvm_pt_read(it->ptep);
-	if (it->flags & KVM_PT_LEARN && empty && kvm_pt_is_live(e) &&
+	if (kvm_pt_has(it, KVM_PT_LEARN) && empty && kvm_pt_is_live(e) &&
 	    !kvm_pt_is_leaf(e, it->level) && !kvm_pt_is_hinted(e))
 		kvm_pt_set_hint(it->ptep, &e);
 
@@ -392,8 +406,8 @@ static __always_inline bool kvm_pt_at_end(const struct kvm_pt_iter *it)
 	if (it->level == it->root_level)
 		return true;
 
-	return it->next >= it->end && !(it->flags & KVM_PT_TABLES_AFTER) &&
-	       !(it->flags & KVM_PT_LEARN && kvm_pt_is_proven(it));
+	return it->next >= it->end && !kvm_pt_has(it, KVM_PT_TABLES_AFTER) &&
+	       !(kvm_pt_has(it, KVM_PT_LEARN) && kvm_pt_is_proven(it));
 }
 
 #if defined(KVM_PT_PROVE) && defined(KVM_PT_HINT_LG2)
@@ -500,7 +514,7 @@ static __always_inline enum kvm_pt_event kvm_pt_next(struct kvm_pt_iter *it)
 		/* Not what it was: look what has become of it. */
 		e = kvm_pt_read(it->ptep);
 		if (it->state == KVM_PT_REPORTED && it->level > it->min_level &&
-		    kvm_pt_is_seen(e, it->flags & KVM_PT_HINTS) &&
+		    kvm_pt_is_seen(e, kvm_pt_has(it, KVM_PT_HINTS)) &&
 		    !kvm_pt_is_leaf(e, it->level))
 			kvm_pt_descend(it, e);
 		else
@@ -513,7 +527,7 @@ static __always_inline enum kvm_pt_event kvm_pt_next(struct kvm_pt_iter *it)
 				return KVM_PT_END;
 
 			e = kvm_pt_ascend(it);
-			if (it->flags & KVM_PT_TABLES_AFTER) {
+			if (kvm_pt_has(it, KVM_PT_TABLES_AFTER)) {
 				it->entry = e;
 				it->state = KVM_PT_DONE;
 				return KVM_PT_TABLE_AFTER;
@@ -522,7 +536,7 @@ static __always_inline enum kvm_pt_event kvm_pt_next(struct kvm_pt_iter *it)
 			continue;
 		}
 
-		hints = it->level > 0 && it->flags & KVM_PT_HINTS;
+		hints = it->level > 0 && kvm_pt_has(it, KVM_PT_HINTS);
 		e = kvm_pt_read(it->ptep);
 
 		if (kvm_pt_is_seen(e, hints)) {
@@ -530,11 +544,11 @@ static __always_inline enum kvm_pt_event kvm_pt_next(struct kvm_pt_iter *it)
 			it->state = KVM_PT_REPORTED;
 			if (kvm_pt_is_leaf(e, it->level))
 				return KVM_PT_LEAF;
-			if (it->flags & KVM_PT_TABLES)
+			if (kvm_pt_has(it, KVM_PT_TABLES))
 				return KVM_PT_TABLE;
 		}
 
-		if (!left && it->flags & KVM_PT_PAUSES) {
+		if (!left && kvm_pt_has(it, KVM_PT_PAUSES)) {
 			it->state = KVM_PT_LOOK;
 			return KVM_PT_PAUSE;
 		}
@@ -549,7 +563,7 @@ static __always_inline enum kvm_pt_event kvm_pt_next(struct kvm_pt_iter *it)
 		}
 
 		stop = it->stop;
-		if (it->flags & KVM_PT_PAUSES && stop - it->ptep > left)
+		if (kvm_pt_has(it, KVM_PT_PAUSES) && stop - it->ptep > left)
 			stop = it->ptep + left;
 
 		if (hints)
@@ -557,7 +571,7 @@ static __always_inline enum kvm_pt_event kvm_pt_next(struct kvm_pt_iter *it)
 		else
 			nr = kvm_pt_skip(it->ptep, stop, false) - it->ptep;
 
-		if (hints && !(it->flags & KVM_PT_UNLOCKED))
+		if (hints && !kvm_pt_has(it, KVM_PT_UNLOCKED))
 			kvm_pt_prove(it, nr);
 
 		kvm_pt_advance(it, nr);
