@@ -325,13 +325,13 @@ static bool must_stop(struct kvm *kvm)
 }
 
 /* Installs what the batch holds, and empties it. */
-static unsigned int flush_batch(struct kvm_vcpu *vcpu, struct kvm_prefault *p,
-				struct kvm_prefault_batch *batch)
+static void flush_batch(struct kvm_vcpu *vcpu, struct kvm_prefault *p,
+			struct kvm_prefault_batch *batch)
 {
-	unsigned int i, mapped;
+	unsigned int i;
 
 	if (!batch->nr)
-		return 0;
+		return;
 
 	batch->mapped = 0;
 	if (p->stop == KVM_PREFAULT_DONE && must_stop(vcpu->kvm))
@@ -339,27 +339,28 @@ static unsigned int flush_batch(struct kvm_vcpu *vcpu, struct kvm_prefault *p,
 	if (p->stop == KVM_PREFAULT_DONE)
 		kvm_arch_prefault_map(vcpu, p, batch);
 
-	mapped = batch->mapped;
-	vcpu->stat.generic.prefault_mapped += mapped;
-	vcpu->stat.generic.prefault_raced += batch->nr - mapped;
+	if (batch->mapped) {
+		p->first = p->mapped ? min(p->first, batch->index[0]) : batch->index[0];
+		p->last = max(p->last, batch->index[batch->nr - 1]);
+		p->mapped += batch->mapped;
+	}
+	vcpu->stat.generic.prefault_mapped += batch->mapped;
+	vcpu->stat.generic.prefault_raced += batch->nr - batch->mapped;
 
 	for (i = 0; i < batch->nr; i++)
 		kvm_release_page_unused(batch->page[i]);
 	batch->nr = 0;
-
-	return mapped;
 }
 
 /*
  * Looks up the host pages [first, end) of the window and installs them, full
  * batch by full batch.  Pages that turn out to be missing are left out.
  */
-static unsigned int serve_run(struct kvm_vcpu *vcpu, struct kvm_prefault *p,
-			      struct kvm_prefault_batch *batch,
-			      unsigned int first, unsigned int end)
+static void serve_run(struct kvm_vcpu *vcpu, struct kvm_prefault *p,
+		      struct kvm_prefault_batch *batch,
+		      unsigned int first, unsigned int end)
 {
 	unsigned int flags = batch->writable ? FOLL_WRITE : 0;
-	unsigned int mapped = 0;
 	int i, got, want;
 
 	while (first < end && p->stop == KVM_PREFAULT_DONE) {
@@ -371,76 +372,70 @@ static unsigned int serve_run(struct kvm_vcpu *vcpu, struct kvm_prefault *p,
 			batch->index[batch->nr++] = first + i;
 
 		if (batch->nr == KVM_PREFAULT_BATCH)
-			mapped += flush_batch(vcpu, p, batch);
+			flush_batch(vcpu, p, batch);
 
 		if (got < want) {
-			vcpu->stat.generic.prefault_absent++;
+			p->absent++;
 			first++;
 		}
 		first += max(got, 0);
 	}
-
-	return mapped;
 }
 
 /* Serves the holes in @todo, all of which the host maps writable, or read-only. */
-static unsigned int serve_pages(struct kvm_vcpu *vcpu, struct kvm_prefault *p,
-				const unsigned long *todo, bool writable)
+static void serve_pages(struct kvm_vcpu *vcpu, struct kvm_prefault *p,
+			const unsigned long *todo, bool writable)
 {
 	struct kvm_prefault_batch batch;
-	unsigned int first, end, mapped = 0;
+	unsigned int first, end;
 
 	batch.nr = 0;
 	batch.writable = writable;
 
 	for_each_set_bitrange(first, end, todo, p->window.nr) {
-		mapped += serve_run(vcpu, p, &batch, first, end);
+		serve_run(vcpu, p, &batch, first, end);
 		if (p->stop != KVM_PREFAULT_DONE)
 			break;
 	}
 
-	return mapped + flush_batch(vcpu, p, &batch);
+	flush_batch(vcpu, p, &batch);
 }
 
-static unsigned int serve_holes(struct kvm_vcpu *vcpu, struct kvm_prefault *p)
+static void serve_holes(struct kvm_vcpu *vcpu, struct kvm_prefault *p)
 {
 	DECLARE_BITMAP(ro, KVM_PREFAULT_PAGES_MAX) = {};
-	unsigned int nr = p->window.nr, holes, present, mapped;
+	unsigned int nr = p->window.nr, holes, present;
 
 	holes = kvm_arch_prefault_holes(vcpu, p) ? bitmap_weight(p->holes, nr) : 0;
 	if (!holes) {
 		p->stop = KVM_PREFAULT_NO_HOLE;
-		return 0;
+		return;
 	}
 
 	filter_host_absent(vcpu->kvm, p, ro);
 	present = bitmap_weight(p->holes, nr) + bitmap_weight(ro, nr);
-	vcpu->stat.generic.prefault_absent += holes - present;
+	p->absent = holes - present;
 
 	if (!present) {
 		p->stop = KVM_PREFAULT_ABSENT;
-		return 0;
+		return;
 	}
 
-	mapped = serve_pages(vcpu, p, p->holes, true);
+	serve_pages(vcpu, p, p->holes, true);
 	if (p->stop == KVM_PREFAULT_DONE && !bitmap_empty(ro, nr))
-		mapped += serve_pages(vcpu, p, ro, false);
-
-	return mapped;
+		serve_pages(vcpu, p, ro, false);
 }
 
-/* Serves @p->window of @p->slot; returns the number of pages mapped. */
-static unsigned int serve_window(struct kvm_vcpu *vcpu, struct kvm_prefault *p)
+/* Serves @p->window of @p->slot. */
+static void serve_window(struct kvm_vcpu *vcpu, struct kvm_prefault *p)
 {
-	unsigned int mapped;
+	serve_holes(vcpu, p);
 
 	vcpu->stat.generic.prefault_windows++;
+	vcpu->stat.generic.prefault_absent += p->absent;
 
-	mapped = serve_holes(vcpu, p);
-
-	trace_kvm_prefault(vcpu->vcpu_id, p->window.gfn, p->window.nr, mapped,
+	trace_kvm_prefault(vcpu->vcpu_id, p->window.gfn, p->window.nr, p->mapped,
 			   p->stop);
-	return mapped;
 }
 
 /* Whatever an attempt depends on has to be read after this. */
@@ -453,24 +448,18 @@ static unsigned long sample_mmu_seq(struct kvm *kvm)
 	return mmu_seq;
 }
 
-/*
- * The length of the window in pages, or 0 if this fault is to be left alone.
- */
-static u64 window_pages(struct kvm_vcpu *vcpu, gfn_t gfn, unsigned long config)
+/* The length of an adaptive window, or 0 if this fault is to be left alone. */
+static u64 adaptive_pages(struct kvm_vcpu *vcpu, gfn_t gfn, u64 most)
 {
-	u64 nr = (config & ~KVM_PREFAULT_FLAGS) >> PAGE_SHIFT;
-
-	if (config & KVM_PREFAULT_FIXED)
-		return nr;
+	unsigned int order;
 
 	if (kvm_prefault_backoff(&vcpu->prefault)) {
 		vcpu->stat.generic.prefault_backoff++;
 		return 0;
 	}
 
-	vcpu->prefault.order = kvm_prefault_order(&vcpu->prefault, gfn, ilog2(nr));
-	vcpu->prefault.gfn = gfn;
-	return 1ULL << vcpu->prefault.order;
+	order = kvm_prefault_policy_begin(&vcpu->prefault, gfn, ilog2(most));
+	return order ? 1ULL << order : 0;
 }
 
 /**
@@ -489,23 +478,27 @@ static u64 window_pages(struct kvm_vcpu *vcpu, gfn_t gfn, unsigned long config)
 void kvm_auto_prefault_within(struct kvm_vcpu *vcpu, gfn_t gfn,
 			      struct kvm_prefault *p, unsigned long config)
 {
-	unsigned int mapped;
-	u64 nr;
+	u64 nr = (config & ~KVM_PREFAULT_FLAGS) >> PAGE_SHIFT;
+	bool fixed = config & KVM_PREFAULT_FIXED;
 
 	if (p->slot->flags & KVM_MEMSLOT_INVALID ||
 	    kvm_memslot_is_gmem_only(p->slot))
 		return;
 
-	nr = window_pages(vcpu, gfn, config);
+	if (!fixed)
+		nr = adaptive_pages(vcpu, gfn, nr);
 	if (!nr)
 		return;
 
 	p->window = kvm_prefault_window(gfn, nr, p->window.gfn, p->window.nr);
 
-	mapped = serve_window(vcpu, p);
+	serve_window(vcpu, p);
 
-	if (!(config & KVM_PREFAULT_FIXED))
-		kvm_prefault_learn(&vcpu->prefault, mapped);
+	if (!fixed)
+		kvm_prefault_policy_end(&vcpu->prefault, gfn,
+					p->window.gfn + p->first,
+					p->window.gfn + p->last, p->mapped,
+					p->absent);
 }
 
 /**
