@@ -73,6 +73,7 @@ enum kvm_prefault_stop {
  * @absent: number of pages that the host does not have
  * @first: the first page that was mapped, if any; counts from window.gfn
  * @last: the last one
+ * @present: bit n is set if the host may have a page for gfn + n
  * @holes: bit n is set if gfn + n is to be mapped
  */
 struct kvm_prefault {
@@ -85,6 +86,7 @@ struct kvm_prefault {
 	unsigned int absent;
 	u16 first;
 	u16 last;
+	DECLARE_BITMAP(present, KVM_PREFAULT_PAGES_MAX);
 	DECLARE_BITMAP(holes, KVM_PREFAULT_PAGES_MAX);
 };
 
@@ -183,7 +185,9 @@ unsigned long kvm_arch_prefault_max_size(struct kvm *kvm);
 /**
  * kvm_arch_prefault_holes() - find what is not mapped in a window
  * @vcpu: the vCPU whose page tables are meant
- * @p: the attempt; window, slot and mmu_seq are set, @holes is zero
+ * @p: the attempt; window, slot, mmu_seq and @present are set, @holes is zero
+ *
+ * What is not @present need not be looked at: @holes has no meaning there.
  *
  * Called without mmu_lock, so this is a first look only: what it finds is
  * checked again by kvm_arch_prefault_map().  Gfns that must not be prefaulted,

@@ -30,6 +30,9 @@ struct prefault_stats {
 	u64 backoff;
 	u64 exits;
 
+	/* Faults on guest memory that had to be mapped, or x86's pf_taken. */
+	u64 faults;
+
 	/* x86 only: faults on guest memory, and those that took the fast path. */
 	u64 pf_taken;
 	u64 pf_fast;

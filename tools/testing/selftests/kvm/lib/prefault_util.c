@@ -17,6 +17,9 @@ static const struct {
 	{ "prefault_raced",	offsetof(struct prefault_stats, raced) },
 	{ "prefault_backoff",	offsetof(struct prefault_stats, backoff) },
 	{ "exits",		offsetof(struct prefault_stats, exits) },
+	{ "pf_taken",		offsetof(struct prefault_stats, faults) },
+	{ "stage2_translation_faults", offsetof(struct prefault_stats, faults) },
+	{ "gstage_faults",	offsetof(struct prefault_stats, faults) },
 	{ "pf_taken",		offsetof(struct prefault_stats, pf_taken) },
 	{ "pf_fast",		offsetof(struct prefault_stats, pf_fast) },
 };
