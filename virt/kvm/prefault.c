@@ -177,7 +177,7 @@ static bool pte_is_none(pte_t *ptep)
 	return pte_none(ptep_get_lockless(ptep));
 }
 
-static bool ptes_none(pte_t *ptep)
+static __always_inline bool ptes_none(pte_t *ptep)
 {
 	return pte_is_none(ptep) && pte_is_none(ptep + 1) &&
 	       pte_is_none(ptep + 2) && pte_is_none(ptep + 3) &&
@@ -294,24 +294,34 @@ static unsigned int pages_of_pmd(const struct kvm_prefault *p, unsigned long hva
 	return min(nr, p->window.nr - first);
 }
 
+/* Returns a bit for each of at most a word of PTEs whose group is not empty. */
+static unsigned long present_groups(pte_t *ptep, unsigned int nr)
+{
+	unsigned long present = 0;
+	unsigned int i;
+
+	for (i = 0; i + PTES_PER_LOOK <= nr; i += PTES_PER_LOOK)
+		if (!ptes_none(ptep + i))
+			present |= GENMASK(PTES_PER_LOOK - 1, 0) << i;
+
+	return i < nr ? present | GENMASK(nr - 1, i) : present;
+}
+
 static void note_ptes(unsigned long *present, pte_t *ptep, unsigned int first,
 		      unsigned int nr)
 {
-	unsigned int i, len;
+	unsigned int shift, len;
 
-	for (i = 0; i < nr; i += len) {
-		/* Groups as the bitmap has them: none is in two of its words. */
-		len = min(nr - i, PTES_PER_LOOK - (first + i) % PTES_PER_LOOK);
-		if (len == PTES_PER_LOOK && ptes_none(ptep + i))
-			continue;
-
-		present[BIT_WORD(first + i)] |= GENMASK(len - 1, 0) << (first + i) % BITS_PER_LONG;
+	for (; nr; nr -= len, first += len, ptep += len) {
+		shift = first % BITS_PER_LONG;
+		len = min(nr, BITS_PER_LONG - shift);
+		present[BIT_WORD(first)] |= present_groups(ptep, len) << shift;
 	}
 }
 
 /*
  * Notes in @p->present where the host may have pages, in a first and coarse
- * look: a group of eight is passed over only if there is nothing in it.
+ * look: a group of eight is passed over if there is nothing in it.
  */
 static void find_present(struct kvm *kvm, struct kvm_prefault *p)
 {
@@ -539,8 +549,10 @@ static void prefault_within(struct kvm_vcpu *vcpu, gfn_t gfn,
 
 	if (!fixed) {
 		order = kvm_prefault_policy_begin(&vcpu->prefault, gfn, ilog2(nr));
-		if (!order)
+		if (!order) {
+			vcpu->stat.generic.prefault_backoff++;
 			return;
+		}
 		nr = 1ULL << order;
 	}
 

@@ -139,14 +139,20 @@ static unsigned long holes_of(u64 *sptep, unsigned int nr)
  */
 void kvm_mmu_prefault_find_holes(struct kvm_prefault *p, u64 *sptep)
 {
-	unsigned int i, n;
+	unsigned int first, i, nr;
+	unsigned long todo;
 
-	for (i = 0; i < p->window.nr; i += n) {
-		n = min(p->window.nr - i, SPTES_PER_LOOK);
-		if (!(p->present[BIT_WORD(i)] >> (i % BITS_PER_LONG) & GENMASK(n - 1, 0)))
-			continue;
+	for (first = 0; first < p->window.nr; first += nr, sptep += nr) {
+		nr = min(p->window.nr - first, BITS_PER_LONG);
+		todo = p->present[BIT_WORD(first)];
 
-		p->holes[BIT_WORD(i)] |= holes_of(sptep + i, n) << (i % BITS_PER_LONG);
+		for (i = 0; i < nr && todo; i += SPTES_PER_LOOK, todo >>= SPTES_PER_LOOK) {
+			if (!(todo & GENMASK(SPTES_PER_LOOK - 1, 0)))
+				continue;
+
+			p->holes[BIT_WORD(first)] |=
+				holes_of(sptep + i, min(nr - i, SPTES_PER_LOOK)) << i;
+		}
 	}
 }
 

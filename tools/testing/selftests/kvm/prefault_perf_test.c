@@ -261,9 +261,10 @@ static u64 count_dirty(struct kvm_vm *vm)
  */
 static s64 count_unused(const struct prefault_stats *stats, u64 touched)
 {
-	s64 mapped = stats->mapped + stats->faults;
+	u64 faults = stats->pf_taken + stats->stage2_faults + stats->gstage_faults;
+	s64 mapped = stats->mapped + faults;
 
-	if (!stats->faults || params.pre_fault)
+	if (!faults || params.pre_fault)
 		return -1;
 	if (params.write && (params.mode == MODE_LOGGED || params.mode == MODE_FILE))
 		return -1;
@@ -355,9 +356,9 @@ static void run_case(void)
 	       sum.pf_taken, events, ns);
 	printf(" windows=%lu mapped=%lu absent=%lu raced=%lu backoff=%lu dirty=%lu",
 	       sum.windows, sum.mapped, sum.absent, sum.raced, sum.backoff, dirty);
-	printf(" write=%d vcpus=%u seed=%u sparse=%u faults=%lu unused=%ld\n",
+	printf(" write=%d vcpus=%u seed=%u sparse=%u unused=%ld\n",
 	       params.write, params.nr_vcpus, params.seed, params.sparse,
-	       sum.faults, count_unused(&sum, nr));
+	       count_unused(&sum, nr));
 
 	kvm_vm_free(vm);
 }

@@ -30,12 +30,13 @@ struct prefault_stats {
 	u64 backoff;
 	u64 exits;
 
-	/* Faults on guest memory that had to be mapped, or x86's pf_taken. */
-	u64 faults;
-
 	/* x86 only: faults on guest memory, and those that took the fast path. */
 	u64 pf_taken;
 	u64 pf_fast;
+
+	/* The same on arm64, for what was not mapped, and on riscv. */
+	u64 stage2_faults;
+	u64 gstage_faults;
 };
 
 void prefault_read_stats(struct kvm_vcpu *vcpu, struct prefault_stats *stats);

@@ -17,11 +17,10 @@ static const struct {
 	{ "prefault_raced",	offsetof(struct prefault_stats, raced) },
 	{ "prefault_backoff",	offsetof(struct prefault_stats, backoff) },
 	{ "exits",		offsetof(struct prefault_stats, exits) },
-	{ "pf_taken",		offsetof(struct prefault_stats, faults) },
-	{ "stage2_translation_faults", offsetof(struct prefault_stats, faults) },
-	{ "gstage_faults",	offsetof(struct prefault_stats, faults) },
 	{ "pf_taken",		offsetof(struct prefault_stats, pf_taken) },
 	{ "pf_fast",		offsetof(struct prefault_stats, pf_fast) },
+	{ "stage2_translation_faults", offsetof(struct prefault_stats, stage2_faults) },
+	{ "gstage_faults",	offsetof(struct prefault_stats, gstage_faults) },
 };
 
 static u64 *stat_field(struct prefault_stats *stats, int i)
