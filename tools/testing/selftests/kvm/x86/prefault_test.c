@@ -58,14 +58,24 @@ static u64 read_number(const char *path)
 #define KVM_PARAMETER(name)	"/sys/module/kvm/parameters/" name
 #define NX_HUGE_PAGES		KVM_PARAMETER("nx_huge_pages")
 
-/* Every change of the parameter makes all roots obsolete. */
-static bool nx_on;
+static bool get_nx_huge_pages(void)
+{
+	char buf[8];
 
+	read_file(NX_HUGE_PAGES, buf, sizeof(buf));
+	return buf[0] == 'Y';
+}
+
+static void set_nx_huge_pages(bool on)
+{
+	TEST_ASSERT(write_file(NX_HUGE_PAGES, on ? "force" : "off"),
+		    "Cannot write " NX_HUGE_PAGES);
+}
+
+/* Every change of the parameter makes all roots obsolete. */
 static void toggle_nx_huge_pages(void)
 {
-	nx_on = !nx_on;
-	TEST_ASSERT(write_file(NX_HUGE_PAGES, nx_on ? "force" : "off"),
-		    "Cannot write " NX_HUGE_PAGES);
+	set_nx_huge_pages(!get_nx_huge_pages());
 }
 
 /*
@@ -130,15 +140,13 @@ TEST_F_TIMEOUT(x86_prefault, ioctl_and_nx_huge_pages, PVM_TIMEOUT_SECONDS)
 {
 	const u64 nr = 32, size = nr * pvm.page_size;
 	struct prefault_uffd *uffd;
-	char old[8];
+	bool old;
 	void *src;
 
 	if (access(NX_HUGE_PAGES, W_OK))
 		SKIP(return, NX_HUGE_PAGES " cannot be written");
 
-	read_file(NX_HUGE_PAGES, old, sizeof(old));
-	nx_on = old[0] == 'Y';
-
+	old = get_nx_huge_pages();
 	pvm_create(1);
 	src = pvm_mmap(nr, 0);
 	pvm_fill(src, 0, nr);
@@ -153,8 +161,7 @@ TEST_F_TIMEOUT(x86_prefault, ioctl_and_nx_huge_pages, PVM_TIMEOUT_SECONDS)
 	TEST_ASSERT(uffd->nr_events == nr, "%lu pages were missing, %lu were asked for", nr,
 		    uffd->nr_events);
 	prefault_uffd_free(uffd);
-	TEST_ASSERT(write_file(NX_HUGE_PAGES, old[0] == 'Y' ? "force" : "off"),
-		    "Cannot restore " NX_HUGE_PAGES);
+	set_nx_huge_pages(old);
 
 	pvm_load_range(0, nr);
 	pvm_expect_patterns(nr);
@@ -401,6 +408,8 @@ TEST_F_TIMEOUT(x86_prefault_idle, neighbours, PVM_TIMEOUT_SECONDS)
 
 	if (files.pagemap < 0 || files.bitmap < 0)
 		SKIP(return, "No idle page tracking");
+	if (variant->ioctl && pvm_uses_shadow_mmu())
+		SKIP(return, "The shadow MMU faults every page in, which is an access");
 
 	pvm_create(1);
 	hva = pvm_add_memory(variant->flags, nr);
@@ -624,16 +633,17 @@ TEST_F_TIMEOUT(x86_prefault, nx_huge_pages, PVM_TIMEOUT_SECONDS)
 	struct prefault_stats stats;
 	struct kvm_vcpu *vcpu;
 	struct nx_list *list;
-	u64 huge;
 	void *hva;
+	bool old;
 	int i;
 
-	if (!thp_configured() ||
+	if (!thp_configured() || access(NX_HUGE_PAGES, W_OK) ||
 	    !write_file(KVM_PARAMETER("nx_huge_pages_recovery_ratio"), "1") ||
-	    !write_file(KVM_PARAMETER("nx_huge_pages_recovery_period_ms"), "100") ||
-	    !write_file(NX_HUGE_PAGES, "force"))
+	    !write_file(KVM_PARAMETER("nx_huge_pages_recovery_period_ms"), "100"))
 		SKIP(return, "No NX huge pages");
 
+	old = get_nx_huge_pages();
+	set_nx_huge_pages(true);
 	pvm.vm = vm_create_with_one_vcpu(&vcpu, guest_nx);
 	hva = pvm_mmap(NX_PAGES, 0);
 	kvm_madvise(hva, NX_PAGES * PAGE_SIZE, MADV_HUGEPAGE);
@@ -645,8 +655,7 @@ TEST_F_TIMEOUT(x86_prefault, nx_huge_pages, PVM_TIMEOUT_SECONDS)
 
 	/* Data is huge as it has always been. */
 	stats = nx_run(vcpu, false, PREFAULT_PAGES_MAX, 1);
-	huge = vm_get_stat(pvm.vm, pages_2m);
-	if (huge != 1)
+	if (vm_get_stat(pvm.vm, pages_2m) != 1)
 		SKIP(return, "No huge page");
 
 	vm_set_prefault(pvm.vm, pvm.full_size, FIXED);
@@ -679,7 +688,7 @@ TEST_F_TIMEOUT(x86_prefault, nx_huge_pages, PVM_TIMEOUT_SECONDS)
 		    "Both huge pages should be mapped as such, %lu are",
 		    vm_get_stat(pvm.vm, pages_2m));
 
-	write_file(NX_HUGE_PAGES, "off");
+	set_nx_huge_pages(old);
 	write_file(KVM_PARAMETER("nx_huge_pages_recovery_ratio"), "0");
 	write_file(KVM_PARAMETER("nx_huge_pages_recovery_period_ms"), "0");
 }
