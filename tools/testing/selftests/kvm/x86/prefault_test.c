@@ -15,8 +15,26 @@
 #define FIXED	KVM_AUTO_PREFAULT_FIXED
 
 FIXTURE(x86_prefault) { int unused; };
-FIXTURE_SETUP(x86_prefault) { pvm_set_up(); }
 FIXTURE_TEARDOWN(x86_prefault) { pvm_tear_down(); }
+
+FIXTURE_SETUP(x86_prefault)
+{
+	if (!kvm_has_cap(KVM_CAP_AUTO_PREFAULT))
+		SKIP(return, "No KVM_CAP_AUTO_PREFAULT");
+	pvm_set_up();
+}
+
+/* The ioctl is older than the capability: its tests run without that, too. */
+FIXTURE(x86_ioctl) { int unused; };
+FIXTURE_TEARDOWN(x86_ioctl) { pvm_tear_down(); }
+
+FIXTURE_SETUP(x86_ioctl)
+{
+	if (!kvm_has_cap(KVM_CAP_PRE_FAULT_MEMORY))
+		SKIP(return, "No KVM_CAP_PRE_FAULT_MEMORY");
+	pvm_set_up();
+	pvm.keep_default = true;
+}
 
 /*
  * Files of the host.
@@ -136,7 +154,7 @@ static void pre_fault_pages(u64 first, u64 nr)
  * Roots become obsolete while the ioctl waits for the page, i.e. between its
  * look at the root and its use.
  */
-TEST_F_TIMEOUT(x86_prefault, ioctl_and_nx_huge_pages, PVM_TIMEOUT_SECONDS)
+TEST_F_TIMEOUT(x86_ioctl, nx_huge_pages, PVM_TIMEOUT_SECONDS)
 {
 	const u64 nr = 32, size = nr * pvm.page_size;
 	struct prefault_uffd *uffd;
@@ -181,7 +199,7 @@ static void *delete_memslot(void *hva)
 }
 
 /* So does deleting another memslot, which waits for the ioctl if that holds on. */
-TEST_F_TIMEOUT(x86_prefault, ioctl_and_memslots, PVM_TIMEOUT_SECONDS)
+TEST_F_TIMEOUT(x86_ioctl, memslots, PVM_TIMEOUT_SECONDS)
 {
 	const u64 nr = 64, rounds = 100;
 	pthread_t thread;
@@ -227,7 +245,7 @@ static bool poison(void *hva)
 /*
  * A poisoned page: the ioctl says so.  The signal is for those who touch it.
  */
-TEST_F_TIMEOUT(x86_prefault, poisoned_page, PVM_TIMEOUT_SECONDS)
+TEST_F_TIMEOUT(x86_ioctl, poisoned_page, PVM_TIMEOUT_SECONDS)
 {
 	const u64 nr = 32, bad = 11;
 	struct kvm_pre_fault_memory range = {
@@ -256,6 +274,9 @@ TEST_F_TIMEOUT(x86_prefault, poisoned_page, PVM_TIMEOUT_SECONDS)
 	limit_time(0);
 	sigpending(&pending);
 	TEST_ASSERT(!sigismember(&pending, SIGBUS), "Nobody touched the page: no SIGBUS is due");
+
+	if (!kvm_has_cap(KVM_CAP_AUTO_PREFAULT))
+		return;
 
 	/* A window leaves it out. */
 	vm_set_prefault(pvm.vm, pvm.full_size, FIXED);
@@ -382,13 +403,19 @@ static void mark_idle(const struct page_idle *files, void *hva)
 }
 
 FIXTURE(x86_prefault_idle) { int unused; };
-FIXTURE_SETUP(x86_prefault_idle) { pvm_set_up(); }
 FIXTURE_TEARDOWN(x86_prefault_idle) { pvm_tear_down(); }
 
 FIXTURE_VARIANT(x86_prefault_idle) {
 	u32 flags;
 	bool ioctl;
 };
+
+FIXTURE_SETUP(x86_prefault_idle)
+{
+	if (!kvm_has_cap(KVM_CAP_AUTO_PREFAULT))
+		SKIP(return, "No KVM_CAP_AUTO_PREFAULT");
+	pvm_set_up();
+}
 
 FIXTURE_VARIANT_ADD(x86_prefault_idle, window) { };
 FIXTURE_VARIANT_ADD(x86_prefault_idle, window_logged) { .flags = KVM_MEM_LOG_DIRTY_PAGES };
@@ -695,6 +722,6 @@ TEST_F_TIMEOUT(x86_prefault, nx_huge_pages, PVM_TIMEOUT_SECONDS)
 
 int main(int argc, char *argv[])
 {
-	pvm_require();
+	TEST_REQUIRE(kvm_is_tdp_enabled());
 	return test_harness_run(argc, argv);
 }
