@@ -537,6 +537,12 @@ static void l2_code(void)
 
 static void l1_code(struct svm_test_data *svm)
 {
+	u32 i;
+
+	/* What L1 has mapped already has two mappings when L2 has it, too. */
+	for (i = 0; i < MEM_PAGES; i++)
+		READ_ONCE(*mem_word((void *)MEM_GPA, i));
+
 	generic_svm_setup(svm, l2_code);
 	run_guest(svm->vmcb, svm->vmcb_gpa);
 	GUEST_FAIL("L2 should not exit to L1: %lx", (u64)svm->vmcb->control.exit_code);
@@ -613,6 +619,33 @@ static struct prefault_stats l2_run(struct kvm_vcpu *vcpu, enum l2_op op, u32 nr
 	return sum;
 }
 
+/* All pages in order, for L2; with @npt L1 turns the order around. */
+static struct prefault_stats l2_load_all(struct kvm_vcpu *vcpu, bool npt)
+{
+	struct l2 *shared = addr_gva2hva(vm, (gva_t)&l2);
+	struct prefault_stats stats;
+	u32 i, page;
+
+	for (i = 0; i < MEM_PAGES; i++)
+		shared->list[i] = i;
+	stats = l2_run(vcpu, L2_LOAD, MEM_PAGES, 0);
+	for (i = 0; i < MEM_PAGES; i++) {
+		page = npt ? MEM_PAGES - 1 - i : i;
+		TEST_ASSERT(shared->values[i] == pattern(page),
+			    "Page %u of L2 is page %u, it should read %x, not %x", i, page,
+			    pattern(page), shared->values[i]);
+	}
+	if (!npt && kvm_is_tdp_enabled())
+		TEST_ASSERT(stats.mapped && stats.pf_taken < MEM_PAGES / 4,
+			    "L2 without page tables of L1 should be served, took %lu faults",
+			    stats.pf_taken);
+	else
+		TEST_ASSERT(!stats.windows && !stats.mapped && stats.pf_taken,
+			    "Page tables of a guest should take no windows, took %lu with %lu pages",
+			    stats.windows, stats.mapped);
+	return stats;
+}
+
 /*
  * Only an MMU that is indexed by L1's gfns can be prefaulted.  With page tables
  * of L1, which turn the order of pages around here, neighbours are not neighbours.
@@ -624,12 +657,10 @@ TEST_F_TIMEOUT(prefault_nested, l2, TIMEOUT)
 	struct kvm_vcpu *vcpu;
 	struct l2 *shared;
 	u32 i, page, count;
-	bool served;
 
 	if (!kvm_cpu_has(X86_FEATURE_SVM) || (variant->npt && !kvm_cpu_has_npt()))
 		SKIP(return, "Needs nested SVM%s", variant->npt ? " with NPT" : "");
 
-	served = !variant->npt && kvm_is_tdp_enabled();
 	vcpu = create_nested_vm(l1_code, variant->npt, variant->flags);
 	if (variant->npt) {
 		for (i = 0; i < MEM_PAGES; i++)
@@ -642,29 +673,13 @@ TEST_F_TIMEOUT(prefault_nested, l2, TIMEOUT)
 	vm_set_prefault(vm, WINDOW, FIXED);
 
 	/* L2 starts, and touches what it needs itself. */
-	for (i = 0; i < MEM_PAGES; i++)
-		shared->list[i] = i;
 	l2_run(vcpu, L2_NOTHING, 0, 0);
-	l2_run(vcpu, L2_LOAD, MEM_PAGES, 0);
+	l2_load_all(vcpu, variant->npt);
 	if (variant->flags)
 		get_dirty(bitmap);
 
 	prefault_unmap_guest(mem, MEM_SIZE);
-	stats = l2_run(vcpu, L2_LOAD, MEM_PAGES, 0);
-	for (i = 0; i < MEM_PAGES; i++) {
-		page = variant->npt ? MEM_PAGES - 1 - i : i;
-		TEST_ASSERT(shared->values[i] == pattern(page),
-			    "Page %u of L2 is page %u, it should read %x, not %x", i, page,
-			    pattern(page), shared->values[i]);
-	}
-	if (served)
-		TEST_ASSERT(stats.mapped && stats.pf_taken < MEM_PAGES / 4,
-			    "L2 without page tables of L1 should be served, took %lu faults",
-			    stats.pf_taken);
-	else
-		TEST_ASSERT(!stats.windows && !stats.mapped && stats.pf_taken,
-			    "Page tables of a guest should take no windows, took %lu with %lu pages",
-			    stats.windows, stats.mapped);
+	stats = l2_load_all(vcpu, variant->npt);
 	if (!variant->flags)
 		return;
 
