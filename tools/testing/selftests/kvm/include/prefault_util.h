@@ -100,6 +100,9 @@ struct prefault_uffd {
 	void *stop_page;
 	pthread_t thread;
 
+	/* If set, called by the handler for each event before it copies. */
+	void (*before_copy)(void);
+
 	/* Offsets of the faults that were handled, in order. */
 	u64 *offsets;
 	u64 nr_events;

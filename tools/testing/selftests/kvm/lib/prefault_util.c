@@ -192,6 +192,8 @@ static void *uffd_handler(void *arg)
 
 		addr -= (u64)uffd->hva;
 		uffd->offsets[uffd->nr_events++] = addr;
+		if (uffd->before_copy)
+			uffd->before_copy();
 		uffd_copy(uffd, addr);
 	}
 
