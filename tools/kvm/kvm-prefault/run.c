@@ -222,8 +222,9 @@ static void vm_created(struct thread *t, int fd)
 	t->session = s;
 	r = enable_vm(s, fd, &trace.window, &given);
 	if (!r && trace.verbose)
-		warn("VM %d of process %d: window %s", fd, t->pid,
-		     size_name(given, buf));
+		warn("VM %d of process %d: window %s%s", fd, t->pid,
+		     size_name(given, buf),
+		     trace.window.fixed && given ? ", fixed" : "");
 }
 
 static void call_starts(struct thread *t,

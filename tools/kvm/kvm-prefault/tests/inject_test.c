@@ -6,6 +6,7 @@
  *	inject_test once PID PIPE FD REQUEST [STEP]
  *					one use of it; dies before ptrace request
  *					number STEP
+ *	inject_test as UID COMMAND...	runs a command as another user
  */
 #define _GNU_SOURCE
 #include <dirent.h>
@@ -416,7 +417,7 @@ static int test_all(const char *target, long runs)
 	fds = count_fds(pid);
 	test_every_step(&aim, pid);
 	test_random_kills(&aim, pid, runs);
-	test_every_thread(&aim, pid, runs / 5);
+	test_every_thread(&aim, pid, runs / 20);
 	test_stopped(&aim, pid);
 	test_seccomp();
 	/* Time for the target to notice. */
@@ -429,6 +430,14 @@ static int test_all(const char *target, long runs)
 	printf("ok: the target has noticed nothing\n");
 
 	return 0;
+}
+
+static int run_as(long id, char **argv)
+{
+	if (setgid(id) || setuid(id))
+		die("user %ld: %s", id, strerror(errno));
+	execv(argv[0], argv);
+	die("%s: %s", argv[0], strerror(errno));
 }
 
 int main(int argc, char **argv)
@@ -452,5 +461,7 @@ int main(int argc, char **argv)
 		ptrace_hook = count_step;
 		return once(&aim);
 	}
+	if (argc >= 4 && !strcmp(argv[1], "as"))
+		return run_as(atol(argv[2]), argv + 3);
 	die("usage: inject_test all TARGET [RUNS]");
 }

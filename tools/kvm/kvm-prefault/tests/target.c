@@ -39,7 +39,7 @@
 
 static volatile sig_atomic_t stop;
 static unsigned long progress[16];
-static int pipes[6][2];
+static int pipes[4][2], epoll;
 
 static void __attribute__((noreturn, format(printf, 1, 2)))
 broken(const char *fmt, ...)
@@ -154,14 +154,9 @@ static void poll_once(void)
 /* The kernel never restarts this one. */
 static void epoll_once(void)
 {
-	static int epoll = -1;
-	struct epoll_event e = { .events = EPOLLIN };
+	struct epoll_event e;
 	int r;
 
-	if (epoll < 0) {
-		epoll = epoll_create1(0);
-		epoll_ctl(epoll, EPOLL_CTL_ADD, pipes[2][0], &e);
-	}
 	r = epoll_wait(epoll, &e, 1, 25);
 	if (r && (r > 0 || errno != EINTR))
 		broken("epoll_wait: %d, %s", r, strerror(errno));
@@ -405,6 +400,7 @@ int main(void)
 	struct sigaction usr1 = { .sa_handler = on_usr1 };
 	struct sigaction term = { .sa_handler = on_term,
 				  .sa_flags = SA_RESTART };
+	struct epoll_event in = { .events = EPOLLIN };
 	pthread_t threads[NR_WORKS];
 	sigset_t all, old;
 	unsigned int i;
@@ -413,6 +409,9 @@ int main(void)
 		if (pipe(pipes[i]))
 			broken("pipe: %s", strerror(errno));
 	}
+	epoll = epoll_create1(0);
+	if (epoll < 0 || epoll_ctl(epoll, EPOLL_CTL_ADD, pipes[2][0], &in))
+		broken("epoll: %s", strerror(errno));
 	sigaction(SIGUSR1, &usr1, NULL);
 	sigaction(SIGTERM, &term, NULL);
 	/* Signals are the main thread's. */
