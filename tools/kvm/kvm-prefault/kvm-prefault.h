@@ -14,10 +14,12 @@
 #include <sys/types.h>
 #include <linux/kvm.h>
 
-/* For kernel headers without it; lab/tests compare it with the tree's. */
+/* For kernel headers that do not have it; those that do must agree. */
+#define PREFAULT_CAP_NUMBER	700001
 #ifndef KVM_CAP_AUTO_PREFAULT
-#define KVM_CAP_AUTO_PREFAULT 700001
+#define KVM_CAP_AUTO_PREFAULT	PREFAULT_CAP_NUMBER
 #endif
+_Static_assert(KVM_CAP_AUTO_PREFAULT == PREFAULT_CAP_NUMBER, "another number");
 #ifndef KVM_AUTO_PREFAULT_FIXED
 #define KVM_AUTO_PREFAULT_FIXED	(1ULL << 0)
 #endif
