@@ -565,27 +565,36 @@ static int start_call(struct session *s, unsigned int entry, int fd,
 	return set_regs(s, &regs);
 }
 
-/*
- * Is a signal about to run a handler?
- */
+/* Is a signal about to run a handler? */
 static bool signal_waits(struct session *s)
 {
-	unsigned long pending = 0, shared = 0, blocked = 0, caught = 0;
+	static const char * const fields[] = {
+		"SigPnd:", "ShdPnd:", "SigBlk:", "SigCgt:",
+	};
+	unsigned long set[ARRAY_SIZE(fields)] = {};
+	unsigned int i;
 	char path[64], line[LINE_LEN];
 	FILE *f;
 
 	snprintf(path, sizeof(path), "/proc/%d/task/%d/status", s->pid, s->tid);
 	f = fopen(path, "re");
 	while (f && fgets(line, sizeof(line), f)) {
-		sscanf(line, "SigPnd: %lx", &pending);
-		sscanf(line, "ShdPnd: %lx", &shared);
-		sscanf(line, "SigBlk: %lx", &blocked);
-		sscanf(line, "SigCgt: %lx", &caught);
+		for (i = 0; i < ARRAY_SIZE(fields); i++) {
+			if (!strncmp(line, fields[i], strlen(fields[i])))
+				set[i] = strtoul(line + strlen(fields[i]), NULL, 16);
+		}
 	}
 	if (f)
 		fclose(f);
 
-	return (pending | shared) & ~blocked & caught;
+	return (set[0] | set[1]) & ~set[2] & set[3];
+}
+
+/* Another thread, if there is one: this one has signals to handle. */
+static int reopen(struct session *s)
+{
+	s->avoid = s->tid;
+	return session_open(s, s->pid);
 }
 
 /* One try of session_ioctl(); UNSUITABLE: the thread has other things to do. */
@@ -628,7 +637,7 @@ int session_ioctl(struct session *s, int fd, unsigned long request,
 		r = try_ioctl(s, fd, request, arg, len, value, result);
 		if (r != UNSUITABLE)
 			return r;
-		r = session_open(s, s->pid);
+		r = reopen(s);
 		if (r)
 			return r;
 	}
@@ -687,7 +696,7 @@ int session_ioctl_fd(struct session *s, int fd, unsigned long request,
 		r = try_ioctl_fd(s, fd, request, local_fd);
 		if (r != UNSUITABLE)
 			return r;
-		r = session_open(s, s->pid);
+		r = reopen(s);
 		if (r)
 			return r;
 	}
@@ -869,13 +878,15 @@ static int try_thread(struct session *s, pid_t tid, bool patient)
 }
 
 /*
- * Attaches to the thread of @pid that minds it least, and prepares it.
+ * Attaches to the thread of @pid that minds it least, and prepares it.  @s is
+ * zeroed, or was open before.
  */
 int session_open(struct session *s, pid_t pid)
 {
 	static struct candidate list[4096];
 	int n, i, r, filtered, try;
 	sigset_t chld;
+	pid_t avoid;
 
 	/* See wait_stop(). */
 	sigemptyset(&chld);
@@ -883,6 +894,7 @@ int session_open(struct session *s, pid_t pid)
 	sigprocmask(SIG_BLOCK, &chld, NULL);
 	signal(SIGCHLD, SIG_DFL);
 
+	avoid = s->avoid;
 	memset(s, 0, sizeof(*s));
 	s->pid = pid;
 	for (try = 0; try < TRIES; try++) {
@@ -893,6 +905,8 @@ int session_open(struct session *s, pid_t pid)
 		if (!n)
 			return fail(ST_NO_PROCESS, "no process %d", pid);
 		for (i = 0; i < n; i++) {
+			if (list[i].tid == avoid && n > 1 && try < TRIES / 2)
+				continue;
 			r = try_thread(s, list[i].tid, try < TRIES / 2);
 			if (r != UNSUITABLE && r != TIMED_OUT)
 				return r;

@@ -60,6 +60,8 @@ struct session {
 	bool fresh;
 	uintptr_t slot;
 	unsigned char saved[SLOT_SIZE];
+	/* The thread to try last. */
+	pid_t avoid;
 	/* A signal handler may return into the slot: it must stay. */
 	bool keep_slot;
 };

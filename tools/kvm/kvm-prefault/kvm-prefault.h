@@ -60,7 +60,7 @@ const char *size_name(uint64_t size, char buf[24]);
 
 /* proc.c: what /proc tells about a process */
 typedef int (*fd_fn)(void *ctx, int fd, const char *name);
-int for_each_fd(pid_t pid, fd_fn fn, void *ctx);
+int walk_fds(pid_t pid, fd_fn fn, void *ctx);
 bool fd_is_vm(pid_t pid, int fd);
 bool status_field(pid_t pid, pid_t tid, const char *field, char *buf, size_t len);
 long status_number(pid_t pid, pid_t tid, const char *field);

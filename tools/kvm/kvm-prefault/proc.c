@@ -49,7 +49,7 @@ long status_number(pid_t pid, pid_t tid, const char *field)
 }
 
 /* Calls @fn for each descriptor until it returns something else than 0. */
-int for_each_fd(pid_t pid, fd_fn fn, void *ctx)
+int walk_fds(pid_t pid, fd_fn fn, void *ctx)
 {
 	char path[64], name[LINE_LEN];
 	struct dirent *d;
@@ -86,8 +86,9 @@ bool fd_is_vm(pid_t pid, int fd)
 
 	snprintf(path, sizeof(path), "/proc/%d/fd/%d", pid, fd);
 	len = readlink(path, name, sizeof(name) - 1);
+	/* Not ours to see, but there. */
 	if (len < 0)
-		return false;
+		return errno == EACCES;
 	name[len] = '\0';
 
 	return !strcmp(name, VM_NAME);
@@ -96,25 +97,15 @@ bool fd_is_vm(pid_t pid, int fd)
 /* Also takes a thread's number and makes it the process's. */
 int check_process(pid_t *pid)
 {
-	char path[64], line[LINE_LEN];
-	long tgid = 0, tracer = 0;
-	FILE *f;
+	long tgid = status_number(*pid, *pid, "Tgid"), tracer;
 
-	snprintf(path, sizeof(path), "/proc/%d/status", *pid);
-	f = fopen(path, "re");
-	if (!f)
-		return fail(ST_NO_PROCESS, "no process %d", *pid);
-	while (fgets(line, sizeof(line), f)) {
-		sscanf(line, "Tgid: %ld", &tgid);
-		sscanf(line, "TracerPid: %ld", &tracer);
-	}
-	fclose(f);
-	if (!tgid)
+	if (tgid <= 0)
 		return fail(ST_NO_PROCESS, "no process %d", *pid);
 	if (tgid == getpid())
 		return fail(ST_NO_KVM, "process %d is this tool", *pid);
 	*pid = tgid;
-	if (tracer)
+	tracer = status_number(tgid, tgid, "TracerPid");
+	if (tracer > 0)
 		return fail(ST_BUSY, "process %d is traced by process %ld", *pid,
 			    tracer);
 

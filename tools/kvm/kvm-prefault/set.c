@@ -111,7 +111,7 @@ static int add_vm(void *ctx, int fd, const char *name)
 
 static int find_vms(pid_t pid, struct vm_list *vms)
 {
-	int r = for_each_fd(pid, add_vm, vms);
+	int r = walk_fds(pid, add_vm, vms);
 
 	if (r)
 		return r;
@@ -127,7 +127,7 @@ static int find_vms(pid_t pid, struct vm_list *vms)
 static int set_vms(pid_t pid, const struct vm_list *vms, const struct window *w)
 {
 	int r, error = ST_OK;
-	struct session s;
+	struct session s = {};
 	uint64_t given;
 	unsigned int i;
 	char buf[24];

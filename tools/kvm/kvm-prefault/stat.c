@@ -172,7 +172,7 @@ static int explain_stats_fd(int error)
 
 static int open_stats(const struct found_list *f)
 {
-	struct session s;
+	struct session s = {};
 	unsigned int i;
 	int fd, r;
 
@@ -195,8 +195,9 @@ static int open_stats(const struct found_list *f)
 /* The folders of this process's VMs; KVM names them after the creating thread. */
 static int find_debugfs(void)
 {
+	bool other = false;
 	struct dirent *d;
-	char path[64];
+	char path[LINE_LEN];
 	int pid, fd;
 	DIR *dir;
 
@@ -206,6 +207,11 @@ static int find_debugfs(void)
 			continue;
 		snprintf(path, sizeof(path), "/proc/%d/task/%d", view.pid, pid);
 		if (access(path, F_OK))
+			continue;
+		snprintf(path, sizeof(path), DEBUGFS "/%s/prefault_mapped",
+			 d->d_name);
+		other = access(path, F_OK);
+		if (other)
 			continue;
 		view.sources[view.nr].id = -1;
 		view.sources[view.nr].fd = fd;
@@ -218,6 +224,8 @@ static int find_debugfs(void)
 		closedir(dir);
 	if (view.nr)
 		return ST_OK;
+	if (other)
+		return fail(ST_NO_CAP, "this kernel's KVM has no prefault statistics");
 
 	return fail(ST_SECCOMP, "process %d is under a seccomp filter, and there is nothing in " DEBUGFS,
 		    view.pid);
@@ -248,7 +256,7 @@ static int find_sources(void)
 	static struct found_list f;
 	int r;
 
-	r = for_each_fd(view.pid, look_at_fd, &f);
+	r = walk_fds(view.pid, look_at_fd, &f);
 	if (r)
 		return r;
 	if (!f.nr_vcpus && !f.nr_stats)

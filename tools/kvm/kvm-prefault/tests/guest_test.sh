@@ -57,9 +57,10 @@ mapped_none() {
 }
 
 start_vmm() {
+	rm -f "$tmp/vmm"
 	"$@" > "$tmp/vmm" 2> "$tmp/vmm.err" &
 	vmm=$!
-	while ! [ -s "$tmp/vmm" ] && kill -0 $vmm; do
+	while ! [ -s "$tmp/vmm" ] && kill -0 $vmm 2> /dev/null; do
 		sleep 0.1
 	done
 	read -r _ vm_fd < "$tmp/vmm"
@@ -138,6 +139,8 @@ ok "run: the process is the VMM" grep -q "^vmm$" /proc/$vmm/comm
 ok "run: nothing is traced" untraced
 ok "run: the VMM ends well" stop_vmm
 
+ok "run: the helper is killed" gives 0 ./inject_test kill-run 20 ./kvm-prefault run -- ./vmm --runs 20
+
 # set and stat
 start_vmm ./vmm
 ok "stat" gives 0 ./kvm-prefault stat $vmm
@@ -190,6 +193,14 @@ done
 ok "set after 40 kills" gives 0 ./kvm-prefault set $vmm
 ok "set after 40 kills maps" grows
 ok "the VMM ends well" stop_vmm
+
+# A VMM that would be killed for the call.  It need not be possible here.
+start_vmm ./vmm --seccomp
+if kill -0 $vmm 2> /dev/null; then
+	ok "set: seccomp filter" gives 9 ./kvm-prefault set $vmm
+	ok "stat: seccomp filter, debugfs" gives 0 ./kvm-prefault stat $vmm
+	ok "the VMM under a filter ends well" stop_vmm
+fi
 
 rm -r "$tmp"
 echo "1..$number"

@@ -9,17 +9,22 @@
  * statistics, at the end.
  *
  *	--seconds N	ends by itself; otherwise by SIGTERM
+ *	--runs N	ends by itself after as many exits
  *	--status N	exit status
  *	--drop		drops root's privileges behind open("/dev/kvm")
  *	--helper	executes another program first
  *	--fork		makes the VM in a child
  *	--exec		executes itself first
  *	--two		makes a second VM before the first one runs
+ *	--seccomp	then forbids itself to enable capabilities; status 4 if
+ *			there are no filters
  */
 #define _GNU_SOURCE
 #include <errno.h>
 #include <fcntl.h>
+#include <linux/filter.h>
 #include <linux/kvm.h>
+#include <linux/seccomp.h>
 #include <pthread.h>
 #include <signal.h>
 #include <stdbool.h>
@@ -30,6 +35,7 @@
 #include <string.h>
 #include <sys/ioctl.h>
 #include <sys/mman.h>
+#include <sys/prctl.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -45,6 +51,7 @@ static char *memory;
 static size_t page;
 static struct kvm_run *run;
 static volatile sig_atomic_t stop;
+static int runs;
 
 static void check(const char *what, long r)
 {
@@ -235,6 +242,8 @@ static void *run_vcpu(void *arg)
 			set_memory(GUEST_SIZE);
 			offset = page;
 		}
+		if (runs && !--runs)
+			kill(getpid(), SIGTERM);
 		usleep(2000);
 	}
 
@@ -339,6 +348,23 @@ static void start(int argc, char **argv)
 	}
 }
 
+static void forbid(void)
+{
+	struct sock_filter code[] = {
+		BPF_STMT(BPF_LD | BPF_W | BPF_ABS,
+			 offsetof(struct seccomp_data, args[1])),
+		BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, KVM_ENABLE_CAP, 1, 0),
+		BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, KVM_GET_STATS_FD, 0, 1),
+		BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_KILL_PROCESS),
+		BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
+	};
+	struct sock_fprog prog = { sizeof(code) / sizeof(code[0]), code };
+
+	prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0);
+	if (prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &prog))
+		exit(4);
+}
+
 int main(int argc, char **argv)
 {
 	struct sigaction action = { .sa_handler = on_signal };
@@ -360,6 +386,9 @@ int main(int argc, char **argv)
 	make_vm(has_option(argc, argv, "--drop"));
 	if (has_option(argc, argv, "--two"))
 		check("KVM_CREATE_VM", ioctl(kvm, KVM_CREATE_VM, 0));
+	if (has_option(argc, argv, "--seccomp"))
+		forbid();
+	runs = number_option(argc, argv, "--runs");
 	if (pthread_create(&thread, NULL, run_vcpu, NULL))
 		check("thread", -1);
 	printf("%d %d\n", getpid(), vm);
@@ -368,7 +397,8 @@ int main(int argc, char **argv)
 	while (!stop)
 		sigsuspend(&old);
 	pthread_join(thread, NULL);
-	print_stats();
+	if (!has_option(argc, argv, "--seccomp"))
+		print_stats();
 
 	return number_option(argc, argv, "--status");
 }
