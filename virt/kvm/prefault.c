@@ -560,7 +560,8 @@ static void prefault_within(struct kvm_vcpu *vcpu, gfn_t gfn,
 
 	serve_window(vcpu, p);
 
-	if (!fixed)
+	/* What was cut short says nothing about the rest of the window. */
+	if (!fixed && (!p->mapped || p->stop == KVM_PREFAULT_DONE))
 		kvm_prefault_policy_end(&vcpu->prefault, gfn,
 					p->window.gfn + p->first,
 					p->window.gfn + p->last, p->mapped,
