@@ -187,8 +187,8 @@ static inline void kvm_prefault_forget_block(struct kvm_prefault_policy *policy,
  * @gfn: gfn that faulted
  * @max: log2 of the pages of the negotiated window
  *
- * Return: log2 of the pages of the window, 0 if there is to be none; otherwise
- *	   kvm_prefault_policy_end() has to be told what came of it.
+ * Return: log2 of the pages of the window, 0 if there is to be none.  After the
+ *	   window has been served, kvm_prefault_policy_end() takes in what came of it.
  */
 static inline unsigned int
 kvm_prefault_policy_begin(struct kvm_prefault_policy *policy, u64 gfn,
