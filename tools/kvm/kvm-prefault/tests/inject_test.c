@@ -427,6 +427,12 @@ static int test_all(const char *target, long runs)
 	test_every_step(&aim, pid);
 	test_random_kills(&aim, pid, runs);
 	test_every_thread(&aim, pid, runs / 20);
+	if (ARCH_NEEDS_HOP) {
+		session_far = true;
+		test_random_kills(&aim, pid, runs / 2);
+		test_every_thread(&aim, pid, runs / 20);
+		session_far = false;
+	}
 	test_stopped(&aim, pid);
 	test_seccomp();
 	/* Time for the target to notice. */
