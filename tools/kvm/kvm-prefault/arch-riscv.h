@@ -87,8 +87,10 @@ static inline bool arch_reaches(uintptr_t from, uintptr_t to)
  *			ecall
  *	restore:	auipc	a0, 0			and a1, a2, a7
  *			ld	a0, data(a0)
- *			j	pc
- *	data:		four registers
+ *			j	pc			or auipc t2, 0
+ *							   ld t2, data(t2)
+ *							   jr t2
+ *	data:		four registers and the hop's address
  *
  * A system call changes nothing but a0 (and the vector registers, which is why
  * the stub starts where a call has just ended).
@@ -97,8 +99,20 @@ static inline bool arch_reaches(uintptr_t from, uintptr_t to)
 #define STUB_CALL_FD	8
 #define STUB_RESTORE	20
 #define STUB_JUMP	(STUB_RESTORE + 8 * INSN_SIZE)
-#define STUB_DATA	56
-#define STUB_SIZE	(STUB_DATA + 4 * 8)
+#define STUB_DATA	64
+#define STUB_SIZE	(STUB_DATA + 5 * 8)
+
+/*
+ * Where a stub too far away ends, within reach of the thread's way:
+ *
+ *	auipc	t2, 0
+ *	ld	t2, data(t2)
+ *	j	pc
+ *
+ * A jump through t2 needs no landing pad.
+ */
+#define ARCH_NEEDS_HOP	1
+#define HOP_DATA	16
 
 static inline uint32_t insn_j(long distance)
 {
@@ -108,26 +122,46 @@ static inline uint32_t insn_j(long distance)
 	       (d & 0x100000) << 11;
 }
 
-static inline void arch_stub(unsigned char *stub, uintptr_t addr,
+/* Loads a register from @distance behind the first of two instructions. */
+static inline void insns_load(uint32_t *code, unsigned int reg, long distance)
+{
+	code[0] = 0x17 | reg << 7;
+	code[1] = 0x3003 | reg << 7 | reg << 15 | distance << 20;
+}
+
+static inline void arch_hop(unsigned char *hop, uintptr_t addr,
+			    const struct arch_regs *resume)
+{
+	const uint64_t data = resume->r.t2;
+	uint32_t code[4] = {};
+
+	insns_load(code, 7, HOP_DATA);
+	code[2] = insn_j(resume->r.pc - (addr + 8));
+	memcpy(hop, code, sizeof(code));
+	memcpy(hop + HOP_DATA, &data, sizeof(data));
+}
+
+static inline void arch_stub(unsigned char *stub, uintptr_t addr, uintptr_t hop,
 			     const struct arch_regs *resume)
 {
 	static const unsigned int regs[] = { 10, 11, 12, 17 };
 	const uint64_t data[] = {
-		resume->r.a0, resume->r.a1, resume->r.a2, resume->r.a7,
+		resume->r.a0, resume->r.a1, resume->r.a2, resume->r.a7, hop,
 	};
 	uint32_t code[STUB_DATA / INSN_SIZE] = {
 		INSN_ECALL, insn_j(STUB_RESTORE - 4),
 		INSN_ECALL, 0x00000893 | NR_CLOSE << 20, INSN_ECALL,
 	};
-	unsigned int i, at;
+	unsigned int i, at = STUB_RESTORE;
 
-	for (i = 0; i < ARRAY_SIZE(regs); i++) {
-		at = STUB_RESTORE + i * 2 * INSN_SIZE;
-		code[at / INSN_SIZE] = 0x17 | regs[i] << 7;
-		code[at / INSN_SIZE + 1] = 0x3003 | regs[i] << 7 | regs[i] << 15 |
-					   (STUB_DATA + i * 8 - at) << 20;
+	for (i = 0; i < ARRAY_SIZE(regs); i++, at += 2 * INSN_SIZE)
+		insns_load(&code[at / INSN_SIZE], regs[i], STUB_DATA + i * 8 - at);
+	if (hop) {
+		insns_load(&code[at / INSN_SIZE], 7, STUB_DATA + i * 8 - at);
+		code[at / INSN_SIZE + 2] = 0x00038067;
+	} else {
+		code[at / INSN_SIZE] = insn_j(resume->r.pc - (addr + at));
 	}
-	code[STUB_JUMP / INSN_SIZE] = insn_j(resume->r.pc - (addr + STUB_JUMP));
 
 	memcpy(stub, code, sizeof(code));
 	memcpy(stub + STUB_DATA, data, sizeof(data));

@@ -100,10 +100,17 @@ static inline void arch_return_eintr(struct arch_regs *regs)
 	regs->r.rip += INSN_SIZE;
 }
 
-/* Any distance will do. */
+/* Any distance will do, so there is no hop. */
+#define ARCH_NEEDS_HOP	0
+
 static inline bool arch_reaches(uintptr_t from, uintptr_t to)
 {
 	return true;
+}
+
+static inline void arch_hop(unsigned char *hop, uintptr_t addr,
+			    const struct arch_regs *resume)
+{
 }
 
 /*
@@ -125,7 +132,7 @@ static inline bool arch_reaches(uintptr_t from, uintptr_t to)
 #define STUB_DATA	64
 #define STUB_SIZE	(STUB_DATA + 7 * 8)
 
-static inline void arch_stub(unsigned char *stub, uintptr_t addr,
+static inline void arch_stub(unsigned char *stub, uintptr_t addr, uintptr_t hop,
 			     const struct arch_regs *resume)
 {
 	static const unsigned char head[STUB_RESTORE] = {

@@ -17,6 +17,9 @@
  * This includes a system call that the stop has interrupted: the registers that
  * the stub restores are those with which the kernel would have restarted it.
  *
+ * The way back needs a register on some architectures, unless it is short.  Where
+ * the stub is too far away a second, tiny piece of code is put within reach.
+ *
  * Space for the stub is what is left over in the last page of an executable
  * segment, behind what its ELF header says belongs to it.  A write by ptrace
  * makes this a private page of the process.
@@ -64,6 +67,7 @@
 
 void (*ptrace_hook)(void);
 pid_t session_only_tid;
+bool session_far;
 
 long xptrace(int request, pid_t tid, uintptr_t addr, uintptr_t data)
 {
@@ -179,6 +183,7 @@ struct mapping {
 	char perms[8], dev[16], name[32];
 };
 
+/* Slots are from start to end, and there is room for a hop at end. */
 struct space {
 	uintptr_t start, end;
 	bool vdso;
@@ -268,7 +273,9 @@ static unsigned int find_spaces(struct session *s, struct space *spaces,
 		if (!end)
 			continue;
 		space.start = (end + 15) & ~15UL;
-		space.end = m.end;
+		space.end = m.end - HOP_SIZE;
+		if (space.start > space.end)
+			continue;
 		space.vdso = !m.inode;
 		spaces[n] = space;
 		if (pc >= m.start && pc < m.end) {
@@ -292,32 +299,47 @@ static bool all_zero(const unsigned char *p, size_t len)
 	return true;
 }
 
+struct spaces {
+	struct space list[64];
+	unsigned int n;
+};
+
+static bool in_spaces(const struct spaces *spaces, uintptr_t pc)
+{
+	unsigned int i;
+
+	for (i = 0; i < spaces->n; i++) {
+		if (pc >= spaces->list[i].start &&
+		    pc < spaces->list[i].end + HOP_SIZE)
+			return true;
+	}
+
+	return false;
+}
+
 /*
- * Is the thread for which a dead tool has left this stub out of it?  It has had
- * to run a few instructions since then, so anything else is very unlikely.
+ * Is the thread for which a dead tool has left a stub or hop out of it?  It has
+ * had to run a few instructions since then, so anything else is unlikely.
  */
-static bool is_left_over(struct session *s, uintptr_t slot,
-			 const struct stub_head *head)
+static bool is_left_over(struct session *s, const struct spaces *spaces,
+			 pid_t tid)
 {
 	char path[64], line[LINE_LEN];
-	unsigned long pc;
+	bool out = false;
 	char *p;
 	FILE *f;
-	bool out;
 
-	if ((pid_t)head->tid == s->tid)
+	if (tid == s->tid)
 		return true;
 
-	snprintf(path, sizeof(path), "/proc/%d/task/%d/syscall", s->pid,
-		 (int)head->tid);
+	snprintf(path, sizeof(path), "/proc/%d/task/%d/syscall", s->pid, tid);
 	f = fopen(path, "re");
 	if (!f)
 		return true;
-	out = false;
+	/* The last number is the program counter; "running" is no number. */
 	if (fgets(line, sizeof(line), f)) {
 		p = strrchr(line, ' ');
-		pc = p ? strtoul(p, NULL, 0) : 0;
-		out = pc && (pc < slot || pc >= slot + SLOT_SIZE);
+		out = p && !in_spaces(spaces, strtoul(p, NULL, 0));
 	}
 	fclose(f);
 
@@ -325,46 +347,91 @@ static bool is_left_over(struct session *s, uintptr_t slot,
 }
 
 /* @again: also where an earlier stub was left. */
-static bool slot_usable(struct session *s, const struct space *space,
-			uintptr_t slot, bool again)
+static bool slot_usable(struct session *s, const struct spaces *spaces,
+			const struct space *space, uintptr_t slot, bool again)
 {
 	struct stub_head head;
 
-	if (!arch_reaches(slot, arch_pc(&s->resume)) ||
-	    !peek(s, slot, s->saved, SLOT_SIZE))
+	if (!s->hop && !arch_reaches(slot, arch_pc(&s->resume)))
+		return false;
+	if (!peek(s, slot, s->saved, SLOT_SIZE))
 		return false;
 
 	memcpy(&head, s->saved, sizeof(head));
 	if (head.magic == STUB_MAGIC) {
 		memset(s->saved, 0, SLOT_SIZE);
-		return again && is_left_over(s, slot, &head);
+		return again && is_left_over(s, spaces, head.tid);
 	}
 
 	return !again && (!space->vdso || all_zero(s->saved, SLOT_SIZE));
 }
 
+/* A hop has the thread's number at its end. */
+static bool hop_usable(struct session *s, const struct spaces *spaces,
+		       const struct space *space)
+{
+	unsigned char ours[HOP_SIZE] = {};
+	uint64_t tid;
+
+	if (!arch_reaches(space->end, arch_pc(&s->resume)) ||
+	    !peek(s, space->end, s->saved_hop, HOP_SIZE))
+		return false;
+
+	arch_hop(ours, space->end, &s->resume);
+	if (memcmp(ours, s->saved_hop, 2 * sizeof(uint32_t)))
+		return !space->vdso || all_zero(s->saved_hop, HOP_SIZE);
+
+	memcpy(&tid, s->saved_hop + HOP_SIZE - sizeof(tid), sizeof(tid));
+	memset(s->saved_hop, 0, HOP_SIZE);
+	return is_left_over(s, spaces, tid);
+}
+
+static void find_hop(struct session *s, const struct spaces *spaces)
+{
+	unsigned int i;
+
+	s->hop = 0;
+	for (i = 0; ARCH_NEEDS_HOP && i < spaces->n; i++) {
+		if (!hop_usable(s, spaces, &spaces->list[i]))
+			continue;
+		s->hop = spaces->list[i].end;
+		break;
+	}
+}
+
+static bool find_slot_in(struct session *s, const struct spaces *spaces,
+			 const struct space *space, bool again)
+{
+	uintptr_t slot;
+
+	for (slot = space->start; slot + SLOT_SIZE <= space->end;
+	     slot += (SLOT_SIZE + 15) & ~15UL) {
+		if (!slot_usable(s, spaces, space, slot, again))
+			continue;
+		s->slot = slot;
+		if (!session_far && arch_reaches(slot, arch_pc(&s->resume)))
+			s->hop = 0;
+		return true;
+	}
+
+	return false;
+}
+
 static int find_slot(struct session *s)
 {
-	uintptr_t slot, pc = arch_pc(&s->resume);
-	struct space spaces[64];
-	unsigned int n, i, again;
+	struct spaces spaces;
+	unsigned int i, again;
 
-	n = find_spaces(s, spaces, ARRAY_SIZE(spaces));
+	spaces.n = find_spaces(s, spaces.list, ARRAY_SIZE(spaces.list));
 	/* In the stub of a tool that has just been killed: it has to leave first. */
-	for (i = 0; i < n; i++) {
-		if (pc >= spaces[i].start && pc < spaces[i].end)
-			return UNSUITABLE;
-	}
+	if (in_spaces(&spaces, arch_pc(&s->resume)))
+		return UNSUITABLE;
+
+	find_hop(s, &spaces);
 	for (again = 0; again < 2; again++) {
-		for (i = 0; i < n; i++) {
-			for (slot = spaces[i].start;
-			     slot + SLOT_SIZE <= spaces[i].end;
-			     slot += (SLOT_SIZE + 15) & ~15UL) {
-				if (!slot_usable(s, &spaces[i], slot, again))
-					continue;
-				s->slot = slot;
+		for (i = 0; i < spaces.n; i++) {
+			if (find_slot_in(s, &spaces, &spaces.list[i], again))
 				return ST_OK;
-			}
 		}
 	}
 
@@ -372,12 +439,25 @@ static int find_slot(struct session *s)
 		    s->pid, s->tid);
 }
 
+static bool write_hop(struct session *s)
+{
+	const uint64_t tid = s->tid;
+	unsigned char hop[HOP_SIZE] = {};
+
+	arch_hop(hop, s->hop, &s->resume);
+	memcpy(hop + HOP_SIZE - sizeof(tid), &tid, sizeof(tid));
+
+	return poke(s, s->hop, hop, HOP_SIZE);
+}
+
 static bool write_stub(struct session *s)
 {
 	const struct stub_head head = { .magic = STUB_MAGIC, .tid = s->tid };
 	unsigned char stub[STUB_SIZE];
 
-	arch_stub(stub, slot_stub(s), &s->resume);
+	if (s->hop && !write_hop(s))
+		return false;
+	arch_stub(stub, slot_stub(s), s->hop, &s->resume);
 
 	return poke(s, s->slot, &head, sizeof(head)) &&
 	       poke(s, slot_stub(s), stub, sizeof(stub));
@@ -393,6 +473,7 @@ int session_prepare(struct session *s)
 	int r;
 
 	s->slot = 0;
+	s->hop = 0;
 	s->keep_slot = false;
 	r = get_regs(s, &s->resume);
 	if (r)
@@ -416,9 +497,13 @@ int session_prepare(struct session *s)
 /* The stub is no longer needed, and no thread is in it. */
 void session_forget_slot(struct session *s)
 {
-	if (s->slot && !s->keep_slot)
+	if (s->slot && !s->keep_slot) {
 		poke(s, s->slot, s->saved, SLOT_SIZE);
+		if (s->hop)
+			poke(s, s->hop, s->saved_hop, HOP_SIZE);
+	}
 	s->slot = 0;
+	s->hop = 0;
 }
 
 /*

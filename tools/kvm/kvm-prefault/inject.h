@@ -20,6 +20,9 @@ enum resume {
 	RESUME_UNLESS_SIGNAL,	/* the same, unless a signal handler runs */
 };
 
+/* Room for the end of a stub that is too far away, the thread's number included. */
+#define HOP_SIZE	32
+
 #if defined(__x86_64__)
 #include "arch-x86.h"
 #elif defined(__aarch64__)
@@ -60,6 +63,9 @@ struct session {
 	bool fresh;
 	uintptr_t slot;
 	unsigned char saved[SLOT_SIZE];
+	/* The stub's end, where the stub itself is too far away; or 0. */
+	uintptr_t hop;
+	unsigned char saved_hop[HOP_SIZE];
 	/* The thread to try last. */
 	pid_t avoid;
 	/* A signal handler may return into the slot: it must stay. */
@@ -78,13 +84,16 @@ static inline uintptr_t slot_arg(const struct session *s)
 
 static inline bool in_slot(const struct session *s, uintptr_t pc)
 {
-	return pc >= s->slot && pc - s->slot < SLOT_SIZE;
+	return (pc >= s->slot && pc - s->slot < SLOT_SIZE) ||
+	       (s->hop && pc >= s->hop && pc - s->hop < HOP_SIZE);
 }
 
 /* Tests look at every step through this; it is called before each request. */
 extern void (*ptrace_hook)(void);
 /* Tests choose the thread by this, if it is not 0. */
 extern pid_t session_only_tid;
+/* And make it take the long way back. */
+extern bool session_far;
 long xptrace(int request, pid_t tid, uintptr_t addr, uintptr_t data);
 
 int wait_stop(pid_t tid, int *status, int timeout_ms);

@@ -322,11 +322,9 @@ static void handle_stop(pid_t tid, int status)
 
 static void trace_all(void)
 {
-	sigset_t none;
 	int status;
 	pid_t tid;
 
-	sigemptyset(&none);
 	while ((tid = waitpid(-1, &status, __WALL)) > 0) {
 		if (WIFSTOPPED(status))
 			handle_stop(tid, status);
@@ -349,13 +347,13 @@ static void close_files(int keep)
 static void helper(pid_t pid, int ready)
 {
 	char status = ST_OK;
-	sigset_t chld;
+	sigset_t all;
 
 	setsid();
 	close_files(ready);
-	sigemptyset(&chld);
-	sigaddset(&chld, SIGCHLD);
-	sigprocmask(SIG_BLOCK, &chld, NULL);
+	/* Ends by itself; and see wait_stop() for SIGCHLD. */
+	sigfillset(&all);
+	sigprocmask(SIG_BLOCK, &all, NULL);
 	signal(SIGCHLD, SIG_DFL);
 
 	if (xptrace(PTRACE_SEIZE, pid, 0, TRACE_OPTIONS))

@@ -177,11 +177,23 @@ static void set_memory(size_t size)
 	      ioctl(vm, KVM_SET_USER_MEMORY_REGION, &region));
 }
 
+/* Like other VMMs: the kernel needs to lock all mappings, and may be disturbed. */
+static int create_vm(void)
+{
+	int fd;
+
+	do {
+		fd = ioctl(kvm, KVM_CREATE_VM, 0);
+	} while (fd < 0 && errno == EINTR);
+	check("KVM_CREATE_VM", fd);
+
+	return fd;
+}
+
 static void scratch_vm(void)
 {
-	int scratch_vcpu, scratch = ioctl(kvm, KVM_CREATE_VM, 0);
+	int scratch_vcpu, scratch = create_vm();
 
-	check("KVM_CREATE_VM", scratch);
 	scratch_vcpu = ioctl(scratch, KVM_CREATE_VCPU, 0);
 	check("KVM_CREATE_VCPU", scratch_vcpu);
 	close(scratch_vcpu);
@@ -199,8 +211,7 @@ static void make_vm(bool drop)
 		check("setuid", setuid(NOBODY));
 	}
 	scratch_vm();
-	vm = ioctl(kvm, KVM_CREATE_VM, 0);
-	check("KVM_CREATE_VM", vm);
+	vm = create_vm();
 
 	memory = mmap(NULL, GUEST_SIZE, PROT_READ | PROT_WRITE,
 		      MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
@@ -385,7 +396,7 @@ int main(int argc, char **argv)
 
 	make_vm(has_option(argc, argv, "--drop"));
 	if (has_option(argc, argv, "--two"))
-		check("KVM_CREATE_VM", ioctl(kvm, KVM_CREATE_VM, 0));
+		create_vm();
 	if (has_option(argc, argv, "--seccomp"))
 		forbid();
 	runs = number_option(argc, argv, "--runs");
