@@ -64,18 +64,26 @@
 /* A stride up to which it pays to map what lies in between, in pages. */
 #define KVM_PREFAULT_STRIDE_MAX		16
 
-/*
- * A remembered block: the gfn that faulted in it, log2 of its pages, and what
- * is known of it.  0 is none.
+/**
+ * struct kvm_prefault_block - where a window was, or could have been
+ * @base: first gfn of those that the block can be extended by, and its own
+ * @span: number of these gfns, 0 if there is no block
+ * @order: log2 of the block's pages
+ * @proved: it has been extended
+ * @mapped: its window has mapped something
  */
-#define KVM_PREFAULT_BLOCK_ORDER	GENMASK_ULL(3, 0)
-#define KVM_PREFAULT_BLOCK_PROVED	BIT_ULL(4)
-#define KVM_PREFAULT_BLOCK_MAPPED	BIT_ULL(5)
-#define KVM_PREFAULT_BLOCK_GFN_SHIFT	8
+struct kvm_prefault_block {
+	u64 base;
+	u16 span;
+	u8 order;
+	bool proved;
+	bool mapped;
+};
 
 /**
  * struct kvm_prefault_policy - what a vCPU remembers of its last windows
  * @recent: blocks, the newest one before @next
+ * @last: gfn of the last fault that was looked at
  * @next: index of the oldest one in @recent
  * @level: order of windows at new places, above KVM_PREFAULT_ORDER_MIN;
  *	   negative where there are none
@@ -86,7 +94,8 @@
  * Only the vCPU itself reads or writes it, under vcpu->mutex.
  */
 struct kvm_prefault_policy {
-	u64 recent[KVM_PREFAULT_RECENT];
+	struct kvm_prefault_block recent[KVM_PREFAULT_RECENT];
+	u64 last;
 	u8 next;
 	s8 level;
 	u8 backoff;
@@ -94,35 +103,30 @@ struct kvm_prefault_policy {
 	u16 wasted;
 };
 
-static inline unsigned int kvm_prefault_block_order(u64 block)
-{
-	return block & KVM_PREFAULT_BLOCK_ORDER;
-}
-
 /*
- * Would @block have covered @gfn, had it been twice as large?  A proved block
- * can be extended in both directions, wherever it is aligned.
+ * Sets the size of the block around @gfn.  It would have covered what is in the
+ * other half of the block that is twice as large.  A proved block can be
+ * extended in both directions, wherever it is aligned.
  */
-static inline bool kvm_prefault_block_meets(u64 block, u64 gfn)
+static inline void kvm_prefault_size_block(struct kvm_prefault_block *block,
+					   u64 gfn, unsigned int order)
 {
-	unsigned int order = kvm_prefault_block_order(block);
-	u64 at = block >> KVM_PREFAULT_BLOCK_GFN_SHIFT;
 	u64 nr = 1ULL << order;
 
-	if (!((at ^ gfn) >> (order + 1)))
-		return block;
-
-	return block & KVM_PREFAULT_BLOCK_PROVED &&
-	       gfn - (at & ~(nr - 1)) + nr < 3 * nr;
+	block->order = order;
+	if (block->proved) {
+		block->base = (gfn & ~(nr - 1)) - nr;
+		block->span = 3 * nr;
+	} else {
+		block->base = gfn & ~(2 * nr - 1);
+		block->span = 2 * nr;
+	}
 }
 
-/* Does @gfn follow @block by a stride whose gaps are worth mapping? */
-static inline bool kvm_prefault_block_strides(u64 block, u64 gfn)
+static inline bool kvm_prefault_block_meets(const struct kvm_prefault_block *block,
+					    u64 gfn)
 {
-	u64 at = block >> KVM_PREFAULT_BLOCK_GFN_SHIFT;
-
-	return block && gfn - at + KVM_PREFAULT_STRIDE_MAX <=
-			2 * KVM_PREFAULT_STRIDE_MAX;
+	return gfn - block->base < block->span;
 }
 
 static inline unsigned int
@@ -138,11 +142,13 @@ static inline int kvm_prefault_find_block(const struct kvm_prefault_policy *poli
 	unsigned int newest = kvm_prefault_newest_block(policy);
 	int i;
 
-	if (kvm_prefault_block_strides(policy->recent[newest], gfn))
+	/* After a stride, the gaps are worth mapping. */
+	if (gfn - policy->last + KVM_PREFAULT_STRIDE_MAX <= 2 * KVM_PREFAULT_STRIDE_MAX &&
+	    policy->recent[newest].span)
 		return newest;
 
 	for (i = 0; i < KVM_PREFAULT_RECENT; i++)
-		if (kvm_prefault_block_meets(policy->recent[i], gfn))
+		if (kvm_prefault_block_meets(&policy->recent[i], gfn))
 			return i;
 
 	return -1;
@@ -150,29 +156,27 @@ static inline int kvm_prefault_find_block(const struct kvm_prefault_policy *poli
 
 /* A block at a new place was worth more than it was given. */
 static inline void kvm_prefault_block_proves(struct kvm_prefault_policy *policy,
-					     u64 block)
+					     const struct kvm_prefault_block *block)
 {
-	int order = kvm_prefault_block_order(block);
-
-	if (block & KVM_PREFAULT_BLOCK_PROVED)
+	if (block->proved)
 		return;
 
 	policy->wasted = 0;
-	if (policy->level + KVM_PREFAULT_ORDER_MIN <= order + 1)
+	if (policy->level + KVM_PREFAULT_ORDER_MIN <= block->order + 1)
 		policy->level = max(policy->level + 2, 1);
 }
 
 /* A block goes; its window was a waste if nobody came back to it. */
 static inline void kvm_prefault_forget_block(struct kvm_prefault_policy *policy,
-					     u64 block)
+					     const struct kvm_prefault_block *block)
 {
 	unsigned int patience = policy->level > 0 ? KVM_PREFAULT_PATIENCE :
 						    KVM_PREFAULT_PATIENCE_MIN;
 
-	if (!(block & KVM_PREFAULT_BLOCK_MAPPED) || block & KVM_PREFAULT_BLOCK_PROVED)
+	if (!block->mapped || block->proved)
 		return;
 
-	policy->wasted += 1U << kvm_prefault_block_order(block);
+	policy->wasted += 1U << block->order;
 	if (policy->wasted < patience)
 		return;
 
@@ -187,33 +191,36 @@ static inline void kvm_prefault_forget_block(struct kvm_prefault_policy *policy,
  * @gfn: gfn that faulted
  * @max: log2 of the pages of the negotiated window
  *
- * Return: log2 of the pages of the window, 0 if there is to be none; otherwise
- *	   kvm_prefault_policy_end() has to be told what came of it.
+ * Return: log2 of the pages of the window, 0 if there is to be none.  After the
+ *	   window has been served, kvm_prefault_policy_end() takes in what came of it.
  */
 static inline unsigned int
 kvm_prefault_policy_begin(struct kvm_prefault_policy *policy, u64 gfn,
 			  unsigned int max)
 {
+	struct kvm_prefault_block *oldest = &policy->recent[policy->next], *block;
 	int found = kvm_prefault_find_block(policy, gfn);
-	u64 *oldest = policy->recent + policy->next;
 	unsigned int order;
-	u64 block = gfn << KVM_PREFAULT_BLOCK_GFN_SHIFT;
 
 	max = min(max, KVM_PREFAULT_ORDER_MAX);
 
 	if (found >= 0) {
-		order = kvm_prefault_block_order(policy->recent[found]) + 1;
-		block |= KVM_PREFAULT_BLOCK_PROVED;
-		if (kvm_prefault_block_meets(policy->recent[found], gfn))
-			kvm_prefault_block_proves(policy, policy->recent[found]);
-		policy->recent[found] = *oldest;
+		block = &policy->recent[found];
+		order = block->order + 1;
+		if (kvm_prefault_block_meets(block, gfn))
+			kvm_prefault_block_proves(policy, block);
+		*block = *oldest;
 	} else {
 		order = policy->level < 0 ? 0 : policy->level + KVM_PREFAULT_ORDER_MIN;
-		kvm_prefault_forget_block(policy, *oldest);
+		kvm_prefault_forget_block(policy, oldest);
 	}
 
 	order = min(order, max);
-	*oldest = block | (order ?: min(max, KVM_PREFAULT_ORDER_MIN));
+	oldest->proved = found >= 0;
+	oldest->mapped = false;
+	kvm_prefault_size_block(oldest, gfn, order ?: min(max, KVM_PREFAULT_ORDER_MIN));
+
+	policy->last = gfn;
 	policy->next = (policy->next + 1) % KVM_PREFAULT_RECENT;
 
 	return order;
@@ -236,8 +243,9 @@ static inline void
 kvm_prefault_policy_end(struct kvm_prefault_policy *policy, u64 gfn, u64 first,
 			u64 last, unsigned int mapped, unsigned int absent)
 {
-	u64 *newest = policy->recent + kvm_prefault_newest_block(policy);
-	unsigned int order = kvm_prefault_block_order(*newest), extent;
+	struct kvm_prefault_block *newest =
+		&policy->recent[kvm_prefault_newest_block(policy)];
+	unsigned int order = newest->order, extent;
 
 	if (!mapped) {
 		policy->backoff = clamp(policy->backoff * 2, 1,
@@ -247,15 +255,15 @@ kvm_prefault_policy_end(struct kvm_prefault_policy *policy, u64 gfn, u64 first,
 	} else {
 		policy->backoff = 0;
 		extent = fls64((gfn ^ first) | (gfn ^ last));
-		*newest |= KVM_PREFAULT_BLOCK_MAPPED;
+		newest->mapped = true;
 	}
 
 	extent = max(extent, KVM_PREFAULT_ORDER_MIN);
 	if (extent >= order)
 		return;
 
-	*newest -= order - extent;
-	if (absent && !(*newest & KVM_PREFAULT_BLOCK_PROVED))
+	kvm_prefault_size_block(newest, gfn, extent);
+	if (absent && !newest->proved)
 		policy->level = extent - KVM_PREFAULT_ORDER_MIN;
 }
 

@@ -526,41 +526,41 @@ static unsigned long sample_mmu_seq(struct kvm *kvm)
 	return mmu_seq;
 }
 
-/* Is this fault to be left alone without any further look? */
-static bool backs_off(struct kvm_vcpu *vcpu, unsigned long config)
-{
-	if (config & KVM_PREFAULT_FIXED || !kvm_prefault_backoff(&vcpu->prefault))
-		return false;
-
-	vcpu->stat.generic.prefault_backoff++;
-	return true;
-}
-
-static void prefault_within(struct kvm_vcpu *vcpu, gfn_t gfn,
-			    struct kvm_prefault *p, unsigned long config)
+/*
+ * The length of the window in pages, or 0 if this fault is to be left alone.
+ * Asked before anything is done for a window.
+ */
+static u64 window_pages(struct kvm_vcpu *vcpu, gfn_t gfn, unsigned long config)
 {
 	u64 nr = (config & ~KVM_PREFAULT_FLAGS) >> PAGE_SHIFT;
-	bool fixed = config & KVM_PREFAULT_FIXED;
-	unsigned int order;
+	unsigned int order = 0;
 
+	if (config & KVM_PREFAULT_FIXED)
+		return nr;
+
+	if (!kvm_prefault_backoff(&vcpu->prefault))
+		order = kvm_prefault_policy_begin(&vcpu->prefault, gfn, ilog2(nr));
+	if (order)
+		return 1ULL << order;
+
+	vcpu->stat.generic.prefault_backoff++;
+	return 0;
+}
+
+static void prefault_within(struct kvm_vcpu *vcpu, gfn_t gfn, u64 nr,
+			    struct kvm_prefault *p, unsigned long config)
+{
 	if (p->slot->flags & KVM_MEMSLOT_INVALID ||
 	    kvm_memslot_is_gmem_only(p->slot))
 		return;
-
-	if (!fixed) {
-		order = kvm_prefault_policy_begin(&vcpu->prefault, gfn, ilog2(nr));
-		if (!order) {
-			vcpu->stat.generic.prefault_backoff++;
-			return;
-		}
-		nr = 1ULL << order;
-	}
 
 	p->window = kvm_prefault_window(gfn, nr, p->window.gfn, p->window.nr);
 
 	serve_window(vcpu, p);
 
-	if (!fixed)
+	/* What was cut short says nothing about the rest of the window. */
+	if (!(config & KVM_PREFAULT_FIXED) &&
+	    (!p->mapped || p->stop == KVM_PREFAULT_DONE))
 		kvm_prefault_policy_end(&vcpu->prefault, gfn,
 					p->window.gfn + p->first,
 					p->window.gfn + p->last, p->mapped,
@@ -583,8 +583,10 @@ static void prefault_within(struct kvm_vcpu *vcpu, gfn_t gfn,
 void kvm_auto_prefault_within(struct kvm_vcpu *vcpu, gfn_t gfn,
 			      struct kvm_prefault *p, unsigned long config)
 {
-	if (!backs_off(vcpu, config))
-		prefault_within(vcpu, gfn, p, config);
+	u64 nr = window_pages(vcpu, gfn, config);
+
+	if (nr)
+		prefault_within(vcpu, gfn, nr, p, config);
 }
 
 /**
@@ -606,10 +608,10 @@ void __kvm_auto_prefault(struct kvm_vcpu *vcpu,
 			 const struct kvm_memory_slot *slot, gfn_t gfn,
 			 bool may_ro, unsigned long config)
 {
+	u64 nr = window_pages(vcpu, gfn, config);
 	struct kvm_prefault p;
 
-	/* Before anything is done for a window. */
-	if (backs_off(vcpu, config))
+	if (!nr)
 		return;
 
 	p = (struct kvm_prefault){
@@ -618,7 +620,7 @@ void __kvm_auto_prefault(struct kvm_vcpu *vcpu,
 		.mmu_seq = sample_mmu_seq(vcpu->kvm),
 		.may_ro = may_ro,
 	};
-	prefault_within(vcpu, gfn, &p, config);
+	prefault_within(vcpu, gfn, nr, &p, config);
 }
 
 /**
