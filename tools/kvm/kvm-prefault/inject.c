@@ -186,7 +186,6 @@ struct mapping {
 /* Slots are from start to end, and there is room for a hop at end. */
 struct space {
 	uintptr_t start, end;
-	bool vdso;
 };
 
 static bool parse_mapping(const char *line, struct mapping *m)
@@ -245,7 +244,8 @@ static bool may_hold_stub(const struct mapping *m)
 
 /*
  * All spaces, the best one first: the mapping that the thread returns to will
- * not vanish, the vDSO is for programs that have nothing else.
+ * not vanish, the vDSO is for programs that have nothing else.  It has its section
+ * headers there, which only debuggers read.
  */
 static unsigned int find_spaces(struct session *s, struct space *spaces,
 				unsigned int max)
@@ -276,7 +276,6 @@ static unsigned int find_spaces(struct session *s, struct space *spaces,
 		space.end = m.end - HOP_SIZE;
 		if (space.start > space.end)
 			continue;
-		space.vdso = !m.inode;
 		spaces[n] = space;
 		if (pc >= m.start && pc < m.end) {
 			spaces[n] = spaces[0];
@@ -287,16 +286,6 @@ static unsigned int find_spaces(struct session *s, struct space *spaces,
 	fclose(f);
 
 	return n;
-}
-
-static bool all_zero(const unsigned char *p, size_t len)
-{
-	while (len--) {
-		if (*p++)
-			return false;
-	}
-
-	return true;
 }
 
 struct spaces {
@@ -348,7 +337,7 @@ static bool is_left_over(struct session *s, const struct spaces *spaces,
 
 /* @again: also where an earlier stub was left. */
 static bool slot_usable(struct session *s, const struct spaces *spaces,
-			const struct space *space, uintptr_t slot, bool again)
+			uintptr_t slot, bool again)
 {
 	struct stub_head head;
 
@@ -363,7 +352,7 @@ static bool slot_usable(struct session *s, const struct spaces *spaces,
 		return again && is_left_over(s, spaces, head.tid);
 	}
 
-	return !again && (!space->vdso || all_zero(s->saved, SLOT_SIZE));
+	return !again;
 }
 
 /* A hop has the thread's number at its end. */
@@ -379,7 +368,7 @@ static bool hop_usable(struct session *s, const struct spaces *spaces,
 
 	arch_hop(ours, space->end, &s->resume);
 	if (memcmp(ours, s->saved_hop, 2 * sizeof(uint32_t)))
-		return !space->vdso || all_zero(s->saved_hop, HOP_SIZE);
+		return true;
 
 	memcpy(&tid, s->saved_hop + HOP_SIZE - sizeof(tid), sizeof(tid));
 	memset(s->saved_hop, 0, HOP_SIZE);
@@ -406,7 +395,7 @@ static bool find_slot_in(struct session *s, const struct spaces *spaces,
 
 	for (slot = space->start; slot + SLOT_SIZE <= space->end;
 	     slot += (SLOT_SIZE + 15) & ~15UL) {
-		if (!slot_usable(s, spaces, space, slot, again))
+		if (!slot_usable(s, spaces, slot, again))
 			continue;
 		s->slot = slot;
 		if (!session_far && arch_reaches(slot, arch_pc(&s->resume)))

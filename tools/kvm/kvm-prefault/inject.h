@@ -33,17 +33,21 @@ enum resume {
 #error "kvm-prefault has no port to this architecture"
 #endif
 
-/* Argument of a call, copied to the target: struct kvm_enable_cap is 104. */
-#define STUB_ARG_MAX	104
+/*
+ * Argument of a call, copied to the target: struct kvm_enable_cap without its
+ * padding.  KVM copies that as well, without a look at it, and gets what follows,
+ * the stub: room is scarce.
+ */
+#define STUB_ARG_MAX	40
 
-/* What is put into the target, in this order; the stub's own size is the port's. */
+/* What is put into the target: this, the argument, and the port's stub. */
 struct stub_head {
 	uint64_t magic;
 	uint64_t tid;
 };
 
 #define STUB_MAGIC	0x31746c7561666570ULL
-#define SLOT_SIZE	(sizeof(struct stub_head) + STUB_SIZE + STUB_ARG_MAX)
+#define SLOT_SIZE	(sizeof(struct stub_head) + STUB_ARG_MAX + STUB_SIZE)
 
 enum stop {
 	STOP_NONE,	/* it runs */
@@ -74,12 +78,12 @@ struct session {
 
 static inline uintptr_t slot_stub(const struct session *s)
 {
-	return s->slot + sizeof(struct stub_head);
+	return s->slot + sizeof(struct stub_head) + STUB_ARG_MAX;
 }
 
 static inline uintptr_t slot_arg(const struct session *s)
 {
-	return slot_stub(s) + STUB_SIZE;
+	return s->slot + sizeof(struct stub_head);
 }
 
 static inline bool in_slot(const struct session *s, uintptr_t pc)

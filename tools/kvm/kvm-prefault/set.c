@@ -58,6 +58,10 @@ static int explain_error(int vm_fd, long error, uint64_t size, long max)
 	}
 }
 
+_Static_assert(offsetof(struct kvm_enable_cap, pad) <= STUB_ARG_MAX &&
+	       sizeof(struct kvm_enable_cap) <= STUB_ARG_MAX + STUB_SIZE,
+	       "the argument does not fit");
+
 /* Enables the capability for one VM of the session's process. */
 int enable_vm(struct session *s, int vm_fd, const struct window *w,
 	      uint64_t *given)
@@ -81,8 +85,8 @@ int enable_vm(struct session *s, int vm_fd, const struct window *w,
 	if (w->fixed)
 		cap.args[1] = KVM_AUTO_PREFAULT_FIXED;
 	*given = cap.args[0];
-	r = session_ioctl(s, vm_fd, KVM_ENABLE_CAP, &cap, sizeof(cap), 0,
-			  &error);
+	r = session_ioctl(s, vm_fd, KVM_ENABLE_CAP, &cap,
+			  offsetof(struct kvm_enable_cap, pad), 0, &error);
 	if (r || !error)
 		return r;
 

@@ -348,6 +348,38 @@ static void test_every_thread(const struct aim *aim, pid_t pid, long runs)
 	       runs, busy);
 }
 
+/* A sleep of one second, interrupted all the time for longer than is allowed. */
+static void test_restart(const struct aim *aim, pid_t pid)
+{
+	time_t end = time(NULL) + 6;
+	char name[32], path[64];
+	long n = 0;
+	struct dirent *d;
+	int status;
+	DIR *dir;
+
+	snprintf(path, sizeof(path), "/proc/%d/task", pid);
+	dir = opendir(path);
+	while (dir && !session_only_tid && (d = readdir(dir))) {
+		if (status_field(pid, atoi(d->d_name), "Name", name, sizeof(name)) &&
+		    !strcmp(name, "long sleep"))
+			session_only_tid = atoi(d->d_name);
+	}
+	if (dir)
+		closedir(dir);
+	if (!session_only_tid)
+		die("the target has no long sleep");
+	while (time(NULL) < end) {
+		status = run_child(aim, 0, -1, NULL);
+		check_alive(pid);
+		if (status)
+			die("in a long sleep: %#x", status);
+		n++;
+	}
+	session_only_tid = 0;
+	printf("ok: a sleep is continued, not begun anew, %ld times\n", n);
+}
+
 static void test_stopped(const struct aim *aim, pid_t pid)
 {
 	int status;
@@ -433,6 +465,7 @@ static int test_all(const char *target, long runs)
 		test_every_thread(&aim, pid, runs / 20);
 		session_far = false;
 	}
+	test_restart(&aim, pid);
 	test_stopped(&aim, pid);
 	test_seccomp();
 	/* Time for the target to notice. */

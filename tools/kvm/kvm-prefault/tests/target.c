@@ -23,6 +23,7 @@
 #include <string.h>
 #include <sys/epoll.h>
 #include <sys/ioctl.h>
+#include <sys/prctl.h>
 #include <sys/syscall.h>
 #include <time.h>
 #include <unistd.h>
@@ -33,6 +34,9 @@
 #define NS_GET_USERNS		_IO(0xb7, 0x1)
 
 #define MS			1000000L
+
+/* inject_test looks for the thread with this name. */
+#define LONG_SLEEP		"long sleep"
 
 /* Longer than this, and a time-out has begun anew again and again. */
 #define LATE_MS			3000
@@ -78,6 +82,17 @@ static void sleep_once(void)
 	if (syscall(__NR_nanosleep, &t, NULL))
 		broken("nanosleep: %s", strerror(errno));
 	check_time("nanosleep", start, 30);
+}
+
+/* If it were begun anew by each of many interruptions, it would not end. */
+static void long_sleep_once(void)
+{
+	struct timespec t = { .tv_sec = 1 };
+	long start = now_ms();
+
+	if (syscall(__NR_nanosleep, &t, NULL))
+		broken("long nanosleep: %s", strerror(errno));
+	check_time("long nanosleep", start, 1000);
 }
 
 static void futex_timed_once(void)
@@ -337,6 +352,7 @@ static const struct {
 	{ "epoll", epoll_once },
 	{ "registers", regs_once },
 	{ "compute", compute_once },
+	{ LONG_SLEEP, long_sleep_once },
 };
 
 #define NR_WORKS (sizeof(works) / sizeof(works[0]))
@@ -345,6 +361,7 @@ static void *work(void *arg)
 {
 	unsigned long i = (uintptr_t)arg;
 
+	prctl(PR_SET_NAME, works[i].name);
 	while (!stop) {
 		works[i].once();
 		__atomic_fetch_add(&progress[i], 1, __ATOMIC_RELAXED);
@@ -386,7 +403,7 @@ static void watch(void)
 	while (!stop) {
 		for (i = 0; i < NR_WORKS; i++)
 			before[i] = __atomic_load_n(&progress[i], __ATOMIC_RELAXED);
-		for (n = 0; n < 500 && !stop; n++)
+		for (n = 0; n < 1000 && !stop; n++)
 			signal_once();
 		for (i = 0; i < NR_WORKS && !stop; i++) {
 			if (progress[i] == before[i])
