@@ -16,9 +16,13 @@ check:
 check-full:
 	@lab/check --full $(ARCH)
 
-## make bench [ARCH=…]    base kernel against ours: build/bench/ARCH.tsv
+## make bench [ARCH=…]    base kernel against ours: build/bench/ARCH.tsv, bench/
 bench:
 	@lab/bench $(ARCH)
+
+## make bench-compare OLD=A.tsv NEW=B.tsv   what differs by more than one per cent
+bench-compare:
+	@lab/bench-compare "$(OLD)" "$(NEW)"
 
 ## make tree              a patched kernel git tree to work in
 tree:
@@ -32,4 +36,4 @@ refresh:
 series:
 	@lab/series series "$(OUT)"
 
-.PHONY: help demo check check-full bench tree refresh series
+.PHONY: help demo check check-full bench bench-compare tree refresh series

@@ -28,6 +28,17 @@ tests_make() {
 		EXTRA_CFLAGS=-static "$@"
 }
 
+# tool_make DIR: tools/kvm/kvm-prefault with its tests, in DIR.
+tool_make() {
+	local source=$LAB_TREES/ours/tools/kvm/kvm-prefault
+
+	mkdir "$1"
+	make -C "$source" CC="${CROSS}gcc" OUTPUT="$1" \
+		CPPFLAGS="-isystem $LAB_TREES/ours/$TESTS_OBJ/usr/include" CFLAGS="-O2 -Werror" LDFLAGS=-s \
+		all tests
+	cp "$source"/tests/*.sh "$1"
+}
+
 # logged TITLE LOG COMMAND...: runs COMMAND with its output in LOG, showing
 # progress, and shows what went wrong if it fails.
 logged() {

@@ -10,6 +10,7 @@
 #define __KVM_PREFAULT_H
 
 #include <linux/bitmap.h>
+#include <linux/kvm_prefault_policy.h>
 #include <linux/log2.h>
 #include <linux/minmax.h>
 #include <linux/sizes.h>
@@ -42,12 +43,6 @@ struct page;
 #define KVM_PREFAULT_SET	BIT(1)	/* negotiated: 0 bytes really means off */
 #define KVM_PREFAULT_FLAGS	(KVM_PREFAULT_FIXED | KVM_PREFAULT_SET)
 
-/* The window that an adaptive vCPU starts with, in log2 of pages. */
-#define KVM_PREFAULT_ORDER_MIN	3
-
-/* Most faults in a row that are left alone after windows that mapped nothing. */
-#define KVM_PREFAULT_BACKOFF_MAX	64
-
 /**
  * struct kvm_prefault_window - a range of gfns of one memslot
  * @gfn: first gfn
@@ -56,22 +51,6 @@ struct page;
 struct kvm_prefault_window {
 	gfn_t gfn;
 	unsigned int nr;
-};
-
-/**
- * struct kvm_prefault_policy - what a vCPU remembers of its last windows
- * @gfn: the fault that the last window was made for
- * @order: log2 of the pages of the next window (adaptive windows only)
- * @backoff: length of the current back-off, in faults; 0 after a hit
- * @skip: faults of the current back-off that are still to be left alone
- *
- * Only the vCPU itself reads or writes it, under vcpu->mutex.
- */
-struct kvm_prefault_policy {
-	gfn_t gfn;
-	u8 order;
-	u8 backoff;
-	u8 skip;
 };
 
 /* Why an attempt ended; the names are those of the tracepoint. */
@@ -90,6 +69,11 @@ enum kvm_prefault_stop {
  * @mmu_seq: kvm->mmu_invalidate_seq, sampled before anything else was read
  * @may_ro: pages that the host maps read-only are wanted, too
  * @stop: why the attempt ended
+ * @mapped: number of pages that have been mapped
+ * @absent: number of pages that the host does not have
+ * @first: the first page that was mapped, if any; counts from window.gfn
+ * @last: the last one
+ * @present: bit n is set if the host may have a page for gfn + n
  * @holes: bit n is set if gfn + n is to be mapped
  */
 struct kvm_prefault {
@@ -98,6 +82,11 @@ struct kvm_prefault {
 	unsigned long mmu_seq;
 	bool may_ro;
 	enum kvm_prefault_stop stop;
+	unsigned int mapped;
+	unsigned int absent;
+	u16 first;
+	u16 last;
+	DECLARE_BITMAP(present, KVM_PREFAULT_PAGES_MAX);
 	DECLARE_BITMAP(holes, KVM_PREFAULT_PAGES_MAX);
 };
 
@@ -158,68 +147,6 @@ static inline bool kvm_prefault_size_valid(u64 size, u64 max)
 }
 
 /**
- * kvm_prefault_order() - log2 of the pages of the next adaptive window
- * @policy: what the vCPU remembers
- * @gfn: gfn that faulted
- * @max: log2 of the pages of the negotiated window
- *
- * A fault within reach of the last window says that this memory is being used
- * densely: the window doubles.  A fault elsewhere says nothing of the kind:
- * it is halved.
- */
-static inline unsigned int
-kvm_prefault_order(const struct kvm_prefault_policy *policy, gfn_t gfn,
-		   unsigned int max)
-{
-	unsigned int order = max_t(unsigned int, policy->order,
-				   KVM_PREFAULT_ORDER_MIN);
-	gfn_t distance = gfn > policy->gfn ? gfn - policy->gfn :
-					     policy->gfn - gfn;
-
-	if (distance <= 2ULL << order)
-		order++;
-	else if (order > KVM_PREFAULT_ORDER_MIN)
-		order--;
-
-	return min(order, max);
-}
-
-/**
- * kvm_prefault_backoff() - is this fault to be left alone?
- * @policy: what the vCPU remembers
- *
- * Return: true if the fault belongs to a back-off; it has then been counted.
- */
-static inline bool kvm_prefault_backoff(struct kvm_prefault_policy *policy)
-{
-	if (likely(!policy->skip))
-		return false;
-
-	policy->skip--;
-	return true;
-}
-
-/**
- * kvm_prefault_learn() - take in what a window brought
- * @policy: what the vCPU remembers
- * @mapped: number of pages that were mapped
- *
- * Every window in a row that maps nothing doubles the back-off; the first hit
- * ends it.
- */
-static inline void kvm_prefault_learn(struct kvm_prefault_policy *policy,
-				      unsigned int mapped)
-{
-	if (mapped)
-		policy->backoff = 0;
-	else
-		policy->backoff = clamp(policy->backoff * 2, 1,
-					KVM_PREFAULT_BACKOFF_MAX);
-
-	policy->skip = policy->backoff;
-}
-
-/**
  * kvm_prefault_enabled() - is there a window?
  * @config: kvm->auto_prefault, read once
  */
@@ -258,7 +185,9 @@ unsigned long kvm_arch_prefault_max_size(struct kvm *kvm);
 /**
  * kvm_arch_prefault_holes() - find what is not mapped in a window
  * @vcpu: the vCPU whose page tables are meant
- * @p: the attempt; window, slot and mmu_seq are set, @holes is zero
+ * @p: the attempt; window, slot, mmu_seq and @present are set, @holes is zero
+ *
+ * What is not @present need not be looked at: @holes has no meaning there.
  *
  * Called without mmu_lock, so this is a first look only: what it finds is
  * checked again by kvm_arch_prefault_map().  Gfns that must not be prefaulted,

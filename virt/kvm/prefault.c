@@ -8,13 +8,14 @@
  * pages.  It is best effort and one pass:
  *
  *   window   the aligned block around the fault, cut at the memslot's edges
- *   holes    what KVM has not mapped in it (architecture, without mmu_lock)
- *   pages    what the host has for the holes (present in its page tables or
- *            nothing: no fault, no allocation, no userfaultfd event, no wait)
+ *   present  where the host's page tables may have pages in it
+ *   holes    what KVM has not mapped of that (architecture, without mmu_lock)
+ *   pages    the host's pages for the holes (what is present or nothing: no
+ *            fault, no allocation, no userfaultfd event, no wait)
  *   install  into entries that are still empty (architecture, mmu_lock)
  *
- * Holes and pages are read without mmu_lock.  What makes their use safe is
- * that mmu_invalidate_seq is sampled before either and compared, for the whole
+ * All but the last are read without mmu_lock.  What makes their use safe is
+ * that mmu_invalidate_seq is sampled before any and compared, for the whole
  * window, under mmu_lock: whoever takes a page away from the host's page
  * tables, or changes the attributes of its gfn, has bumped it or has marked an
  * invalidation of that range as in progress.  The memslot is the one that the
@@ -176,7 +177,7 @@ static bool pte_is_none(pte_t *ptep)
 	return pte_none(ptep_get_lockless(ptep));
 }
 
-static bool ptes_none(pte_t *ptep)
+static __always_inline bool ptes_none(pte_t *ptep)
 {
 	return pte_is_none(ptep) && pte_is_none(ptep + 1) &&
 	       pte_is_none(ptep + 2) && pte_is_none(ptep + 3) &&
@@ -233,51 +234,118 @@ static void filter_ptes(struct host_filter *f, pte_t *ptep, unsigned int first,
 }
 
 /*
- * Looks at the part of the host's page tables that one PMD maps.  As in
- * GUP-fast, interrupts are off, so that no table is freed under this walk, and
- * every level is read once, so that one that changes is not misread.
+ * What the host's page tables have for @hva: nothing (NULL is returned and *@leaf
+ * is 0), a huge page (NULL, *@leaf is HOST_LEAF, perhaps with HOST_WRITABLE), or
+ * a table, of which the entry for @hva is returned.
+ *
+ * As in GUP-fast, the caller has interrupts off, so that no table is freed under
+ * this walk, and every level is read once, so that one that changes is not
+ * misread.
  */
-static void filter_pmd(struct host_filter *f, struct mm_struct *mm,
-		       unsigned long hva, unsigned int first, unsigned int nr)
+#define HOST_LEAF	BIT(0)
+#define HOST_WRITABLE	BIT(1)
+
+static pte_t *host_ptep(struct mm_struct *mm, unsigned long hva,
+			unsigned int *leaf)
 {
 	pgd_t *pgdp = pgd_offset(mm, hva), pgd = pgdp_get(pgdp);
 	p4d_t *p4dp, p4d;
 	pud_t *pudp, pud;
 	pmd_t *pmdp, pmd;
 
+	*leaf = 0;
 	if (pgd_none(pgd))
-		goto absent;
+		return NULL;
 
 	p4dp = p4d_offset_lockless(pgdp, pgd, hva);
 	p4d = p4dp_get(p4dp);
 	if (p4d_none(p4d) || !p4d_present(p4d))
-		goto absent;
+		return NULL;
 
 	pudp = pud_offset_lockless(p4dp, p4d, hva);
 	pud = pudp_get(pudp);
 	if (pud_none(pud) || !pud_present(pud))
-		goto absent;
+		return NULL;
 
 	if (pud_leaf(pud)) {
-		filter_pages(f, first, nr, true, pud_write(pud));
-		return;
+		*leaf = HOST_LEAF | (pud_write(pud) ? HOST_WRITABLE : 0);
+		return NULL;
 	}
 
 	pmdp = pmd_offset_lockless(pudp, pud, hva);
 	pmd = pmdp_get_lockless(pmdp);
 	if (pmd_none(pmd) || !pmd_present(pmd))
-		goto absent;
+		return NULL;
 
 	if (pmd_leaf(pmd)) {
-		filter_pages(f, first, nr, true, pmd_write(pmd));
+		*leaf = HOST_LEAF | (pmd_write(pmd) ? HOST_WRITABLE : 0);
+		return NULL;
+	}
+
+	return pte_offset_kernel(&pmd, hva);
+}
+
+/* The part of the window from page @first on that one host PMD maps. */
+static unsigned int pages_of_pmd(const struct kvm_prefault *p, unsigned long hva,
+				 unsigned int first)
+{
+	unsigned int nr = PTRS_PER_PTE - ((hva >> PAGE_SHIFT) & (PTRS_PER_PTE - 1));
+
+	return min(nr, p->window.nr - first);
+}
+
+/* Returns a bit for each of at most a word of PTEs whose group is not empty. */
+static unsigned long present_groups(pte_t *ptep, unsigned int nr)
+{
+	unsigned long present = 0;
+	unsigned int i;
+
+	for (i = 0; i + PTES_PER_LOOK <= nr; i += PTES_PER_LOOK)
+		if (!ptes_none(ptep + i))
+			present |= GENMASK(PTES_PER_LOOK - 1, 0) << i;
+
+	return i < nr ? present | GENMASK(nr - 1, i) : present;
+}
+
+static void note_ptes(unsigned long *present, pte_t *ptep, unsigned int first,
+		      unsigned int nr)
+{
+	unsigned int shift, len;
+
+	for (; nr; nr -= len, first += len, ptep += len) {
+		shift = first % BITS_PER_LONG;
+		len = min(nr, BITS_PER_LONG - shift);
+		present[BIT_WORD(first)] |= present_groups(ptep, len) << shift;
+	}
+}
+
+/*
+ * Notes in @p->present where the host may have pages, in a first and coarse
+ * look: a group of eight is passed over if there is nothing in it.
+ */
+static void find_present(struct kvm *kvm, struct kvm_prefault *p)
+{
+	unsigned long hva = __gfn_to_hva_memslot(p->slot, p->window.gfn);
+	unsigned int first, nr, leaf;
+	unsigned long flags;
+	pte_t *ptep;
+
+	/* PTEs in high memory cannot be looked at here: ask GUP. */
+	if (IS_ENABLED(CONFIG_HIGHPTE)) {
+		bitmap_fill(p->present, p->window.nr);
 		return;
 	}
 
-	filter_ptes(f, pte_offset_kernel(&pmd, hva), first, nr);
-	return;
-
-absent:
-	filter_pages(f, first, nr, false, false);
+	local_irq_save(flags);
+	for (first = 0; first < p->window.nr; first += nr, hva += nr * PAGE_SIZE) {
+		nr = pages_of_pmd(p, hva, first);
+		ptep = host_ptep(kvm->mm, hva, &leaf);
+		if (ptep)
+			note_ptes(p->present, ptep, first, nr);
+		else if (leaf)
+			bitmap_set(p->present, first, nr);
+	}
+	local_irq_restore(flags);
 }
 
 /*
@@ -297,19 +365,23 @@ static void filter_host_absent(struct kvm *kvm, struct kvm_prefault *p,
 		.ro = ro,
 	};
 	unsigned long hva = __gfn_to_hva_memslot(p->slot, p->window.gfn);
-	unsigned int first, nr;
+	unsigned int first, nr, leaf;
 	unsigned long flags;
+	pte_t *ptep;
+
+	if (IS_ENABLED(CONFIG_HIGHPTE)) {
+		filter_pages(&f, 0, p->window.nr, true, true);
+		return;
+	}
 
 	local_irq_save(flags);
 	for (first = 0; first < p->window.nr; first += nr, hva += nr * PAGE_SIZE) {
-		nr = PTRS_PER_PTE - ((hva >> PAGE_SHIFT) & (PTRS_PER_PTE - 1));
-		nr = min(nr, p->window.nr - first);
-
-		/* PTEs in high memory cannot be looked at here: ask GUP. */
-		if (IS_ENABLED(CONFIG_HIGHPTE))
-			filter_pages(&f, first, nr, true, true);
+		nr = pages_of_pmd(p, hva, first);
+		ptep = host_ptep(kvm->mm, hva, &leaf);
+		if (ptep)
+			filter_ptes(&f, ptep, first, nr);
 		else
-			filter_pmd(&f, kvm->mm, hva, first, nr);
+			filter_pages(&f, first, nr, leaf, leaf & HOST_WRITABLE);
 	}
 	local_irq_restore(flags);
 }
@@ -325,13 +397,13 @@ static bool must_stop(struct kvm *kvm)
 }
 
 /* Installs what the batch holds, and empties it. */
-static unsigned int flush_batch(struct kvm_vcpu *vcpu, struct kvm_prefault *p,
-				struct kvm_prefault_batch *batch)
+static void flush_batch(struct kvm_vcpu *vcpu, struct kvm_prefault *p,
+			struct kvm_prefault_batch *batch)
 {
-	unsigned int i, mapped;
+	unsigned int i;
 
 	if (!batch->nr)
-		return 0;
+		return;
 
 	batch->mapped = 0;
 	if (p->stop == KVM_PREFAULT_DONE && must_stop(vcpu->kvm))
@@ -339,27 +411,28 @@ static unsigned int flush_batch(struct kvm_vcpu *vcpu, struct kvm_prefault *p,
 	if (p->stop == KVM_PREFAULT_DONE)
 		kvm_arch_prefault_map(vcpu, p, batch);
 
-	mapped = batch->mapped;
-	vcpu->stat.generic.prefault_mapped += mapped;
-	vcpu->stat.generic.prefault_raced += batch->nr - mapped;
+	if (batch->mapped) {
+		p->first = p->mapped ? min(p->first, batch->index[0]) : batch->index[0];
+		p->last = max(p->last, batch->index[batch->nr - 1]);
+		p->mapped += batch->mapped;
+	}
+	vcpu->stat.generic.prefault_mapped += batch->mapped;
+	vcpu->stat.generic.prefault_raced += batch->nr - batch->mapped;
 
 	for (i = 0; i < batch->nr; i++)
 		kvm_release_page_unused(batch->page[i]);
 	batch->nr = 0;
-
-	return mapped;
 }
 
 /*
  * Looks up the host pages [first, end) of the window and installs them, full
  * batch by full batch.  Pages that turn out to be missing are left out.
  */
-static unsigned int serve_run(struct kvm_vcpu *vcpu, struct kvm_prefault *p,
-			      struct kvm_prefault_batch *batch,
-			      unsigned int first, unsigned int end)
+static void serve_run(struct kvm_vcpu *vcpu, struct kvm_prefault *p,
+		      struct kvm_prefault_batch *batch,
+		      unsigned int first, unsigned int end)
 {
 	unsigned int flags = batch->writable ? FOLL_WRITE : 0;
-	unsigned int mapped = 0;
 	int i, got, want;
 
 	while (first < end && p->stop == KVM_PREFAULT_DONE) {
@@ -371,76 +444,76 @@ static unsigned int serve_run(struct kvm_vcpu *vcpu, struct kvm_prefault *p,
 			batch->index[batch->nr++] = first + i;
 
 		if (batch->nr == KVM_PREFAULT_BATCH)
-			mapped += flush_batch(vcpu, p, batch);
+			flush_batch(vcpu, p, batch);
 
 		if (got < want) {
-			vcpu->stat.generic.prefault_absent++;
+			p->absent++;
 			first++;
 		}
 		first += max(got, 0);
 	}
-
-	return mapped;
 }
 
 /* Serves the holes in @todo, all of which the host maps writable, or read-only. */
-static unsigned int serve_pages(struct kvm_vcpu *vcpu, struct kvm_prefault *p,
-				const unsigned long *todo, bool writable)
+static void serve_pages(struct kvm_vcpu *vcpu, struct kvm_prefault *p,
+			const unsigned long *todo, bool writable)
 {
 	struct kvm_prefault_batch batch;
-	unsigned int first, end, mapped = 0;
+	unsigned int first, end;
 
 	batch.nr = 0;
 	batch.writable = writable;
 
 	for_each_set_bitrange(first, end, todo, p->window.nr) {
-		mapped += serve_run(vcpu, p, &batch, first, end);
+		serve_run(vcpu, p, &batch, first, end);
 		if (p->stop != KVM_PREFAULT_DONE)
 			break;
 	}
 
-	return mapped + flush_batch(vcpu, p, &batch);
+	flush_batch(vcpu, p, &batch);
 }
 
-static unsigned int serve_holes(struct kvm_vcpu *vcpu, struct kvm_prefault *p)
+static void serve_holes(struct kvm_vcpu *vcpu, struct kvm_prefault *p)
 {
 	DECLARE_BITMAP(ro, KVM_PREFAULT_PAGES_MAX) = {};
-	unsigned int nr = p->window.nr, holes, present, mapped;
+	unsigned int nr = p->window.nr, holes, present;
 
-	holes = kvm_arch_prefault_holes(vcpu, p) ? bitmap_weight(p->holes, nr) : 0;
-	if (!holes) {
-		p->stop = KVM_PREFAULT_NO_HOLE;
-		return 0;
+	/* Where the host has nothing there is no need to look at KVM's tables. */
+	find_present(vcpu->kvm, p);
+	present = bitmap_weight(p->present, nr);
+	p->absent = nr - present;
+
+	if (!present || !kvm_arch_prefault_holes(vcpu, p) ||
+	    !bitmap_and(p->holes, p->holes, p->present, nr)) {
+		p->stop = p->absent ? KVM_PREFAULT_ABSENT : KVM_PREFAULT_NO_HOLE;
+		return;
 	}
 
+	holes = bitmap_weight(p->holes, nr);
 	filter_host_absent(vcpu->kvm, p, ro);
 	present = bitmap_weight(p->holes, nr) + bitmap_weight(ro, nr);
-	vcpu->stat.generic.prefault_absent += holes - present;
+	p->absent += holes - present;
 
 	if (!present) {
 		p->stop = KVM_PREFAULT_ABSENT;
-		return 0;
+		return;
 	}
 
-	mapped = serve_pages(vcpu, p, p->holes, true);
+	serve_pages(vcpu, p, p->holes, true);
 	if (p->stop == KVM_PREFAULT_DONE && !bitmap_empty(ro, nr))
-		mapped += serve_pages(vcpu, p, ro, false);
-
-	return mapped;
+		serve_pages(vcpu, p, ro, false);
 }
 
-/* Serves @p->window of @p->slot; returns the number of pages mapped. */
-static unsigned int serve_window(struct kvm_vcpu *vcpu, struct kvm_prefault *p)
+/* Serves @p->window of @p->slot. */
+static void serve_window(struct kvm_vcpu *vcpu, struct kvm_prefault *p)
 {
-	unsigned int mapped;
+	serve_holes(vcpu, p);
 
 	vcpu->stat.generic.prefault_windows++;
+	vcpu->stat.generic.prefault_absent += p->absent;
 
-	mapped = serve_holes(vcpu, p);
-
-	trace_kvm_prefault(vcpu->vcpu_id, p->window.gfn, p->window.nr, mapped,
+	trace_kvm_prefault(vcpu->vcpu_id, p->window.gfn, p->window.nr, p->mapped,
 			   p->stop);
-	return mapped;
 }
 
 /* Whatever an attempt depends on has to be read after this. */
@@ -455,22 +528,43 @@ static unsigned long sample_mmu_seq(struct kvm *kvm)
 
 /*
  * The length of the window in pages, or 0 if this fault is to be left alone.
+ * Asked before anything is done for a window.
  */
 static u64 window_pages(struct kvm_vcpu *vcpu, gfn_t gfn, unsigned long config)
 {
 	u64 nr = (config & ~KVM_PREFAULT_FLAGS) >> PAGE_SHIFT;
+	unsigned int order = 0;
 
 	if (config & KVM_PREFAULT_FIXED)
 		return nr;
 
-	if (kvm_prefault_backoff(&vcpu->prefault)) {
-		vcpu->stat.generic.prefault_backoff++;
-		return 0;
-	}
+	if (!kvm_prefault_backoff(&vcpu->prefault))
+		order = kvm_prefault_policy_begin(&vcpu->prefault, gfn, ilog2(nr));
+	if (order)
+		return 1ULL << order;
 
-	vcpu->prefault.order = kvm_prefault_order(&vcpu->prefault, gfn, ilog2(nr));
-	vcpu->prefault.gfn = gfn;
-	return 1ULL << vcpu->prefault.order;
+	vcpu->stat.generic.prefault_backoff++;
+	return 0;
+}
+
+static void prefault_within(struct kvm_vcpu *vcpu, gfn_t gfn, u64 nr,
+			    struct kvm_prefault *p, unsigned long config)
+{
+	if (p->slot->flags & KVM_MEMSLOT_INVALID ||
+	    kvm_memslot_is_gmem_only(p->slot))
+		return;
+
+	p->window = kvm_prefault_window(gfn, nr, p->window.gfn, p->window.nr);
+
+	serve_window(vcpu, p);
+
+	/* What was cut short says nothing about the rest of the window. */
+	if (!(config & KVM_PREFAULT_FIXED) &&
+	    (!p->mapped || p->stop == KVM_PREFAULT_DONE))
+		kvm_prefault_policy_end(&vcpu->prefault, gfn,
+					p->window.gfn + p->first,
+					p->window.gfn + p->last, p->mapped,
+					p->absent);
 }
 
 /**
@@ -489,23 +583,10 @@ static u64 window_pages(struct kvm_vcpu *vcpu, gfn_t gfn, unsigned long config)
 void kvm_auto_prefault_within(struct kvm_vcpu *vcpu, gfn_t gfn,
 			      struct kvm_prefault *p, unsigned long config)
 {
-	unsigned int mapped;
-	u64 nr;
+	u64 nr = window_pages(vcpu, gfn, config);
 
-	if (p->slot->flags & KVM_MEMSLOT_INVALID ||
-	    kvm_memslot_is_gmem_only(p->slot))
-		return;
-
-	nr = window_pages(vcpu, gfn, config);
-	if (!nr)
-		return;
-
-	p->window = kvm_prefault_window(gfn, nr, p->window.gfn, p->window.nr);
-
-	mapped = serve_window(vcpu, p);
-
-	if (!(config & KVM_PREFAULT_FIXED))
-		kvm_prefault_learn(&vcpu->prefault, mapped);
+	if (nr)
+		prefault_within(vcpu, gfn, nr, p, config);
 }
 
 /**
@@ -527,14 +608,19 @@ void __kvm_auto_prefault(struct kvm_vcpu *vcpu,
 			 const struct kvm_memory_slot *slot, gfn_t gfn,
 			 bool may_ro, unsigned long config)
 {
-	struct kvm_prefault p = {
+	u64 nr = window_pages(vcpu, gfn, config);
+	struct kvm_prefault p;
+
+	if (!nr)
+		return;
+
+	p = (struct kvm_prefault){
 		.slot = slot,
 		.window = { .gfn = slot->base_gfn, .nr = slot->npages },
 		.mmu_seq = sample_mmu_seq(vcpu->kvm),
 		.may_ro = may_ro,
 	};
-
-	kvm_auto_prefault_within(vcpu, gfn, &p, config);
+	prefault_within(vcpu, gfn, nr, &p, config);
 }
 
 /**
@@ -553,6 +639,8 @@ unsigned int kvm_prefault_resident_within(struct kvm_vcpu *vcpu,
 	p->may_ro = true;
 	serve_window(vcpu, p);
 
+	/* Now what the host does not have counts as well. */
+	bitmap_fill(p->present, p->window.nr);
 	bitmap_zero(p->holes, p->window.nr);
 	if (!kvm_arch_prefault_holes(vcpu, p))
 		return 0;

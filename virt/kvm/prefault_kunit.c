@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * KUnit tests for the arithmetic of KVM's prefault window and for its policy:
- * what is promised, not how it is computed.
+ * KUnit tests for the arithmetic of KVM's prefault window: what is promised, not
+ * how it is computed.
  */
 #include <kunit/test.h>
 
@@ -121,122 +121,6 @@ static void size_invalid(struct kunit *test)
 	KUNIT_EXPECT_FALSE(test, kvm_prefault_size_valid(2 * PAGE_SIZE, 0));
 }
 
-/* As the engine does it for each fault that is not left alone. */
-static unsigned int policy_order(struct kvm_prefault_policy *policy, gfn_t gfn,
-				 unsigned int max)
-{
-	policy->order = kvm_prefault_order(policy, gfn, max);
-	policy->gfn = gfn;
-	return policy->order;
-}
-
-static void order_grows(struct kunit *test)
-{
-	struct kvm_prefault_policy up = {}, down = {};
-	gfn_t gfn_up = 0x100000, gfn_down = 0x100000;
-	unsigned int i, order = 0;
-
-	/* The guest goes on where the last window ended: it grows to the full. */
-	for (i = 0; i < 16; i++) {
-		KUNIT_EXPECT_GE(test, policy_order(&up, gfn_up, 9), order);
-		order = up.order;
-		gfn_up = round_up(gfn_up + 1, 1 << order);
-	}
-	KUNIT_EXPECT_EQ(test, order, 9);
-
-	for (i = 0, order = 0; i < 16; i++) {
-		KUNIT_EXPECT_GE(test, policy_order(&down, gfn_down, 9), order);
-		order = down.order;
-		gfn_down = round_down(gfn_down, 1 << order) - 1;
-	}
-	KUNIT_EXPECT_EQ(test, order, 9);
-}
-
-static void order_shrinks(struct kunit *test)
-{
-	struct kvm_prefault_policy policy = { .order = 9 };
-	unsigned int i, order = 9;
-
-	for (i = 0; i < 16; i++) {
-		KUNIT_EXPECT_LE(test, policy_order(&policy, (i & 1) << 30, 9), order);
-		order = policy.order;
-	}
-	KUNIT_EXPECT_EQ(test, order, KVM_PREFAULT_ORDER_MIN);
-}
-
-static void order_bounded(struct kunit *test)
-{
-	struct kvm_prefault_policy policy = {};
-	unsigned int max, i;
-
-	for (max = 1; max <= 18; max++) {
-		for (i = 0; i < 64; i++)
-			KUNIT_EXPECT_LE(test, policy_order(&policy, i, max), max);
-		for (i = 0; i < 64; i++)
-			KUNIT_EXPECT_GE(test, policy_order(&policy, (gfn_t)i << 40, max),
-					min(max, KVM_PREFAULT_ORDER_MIN));
-	}
-}
-
-static void order_of_small_window(struct kunit *test)
-{
-	struct kvm_prefault_policy policy = { .order = 9 };
-
-	/* A window that was made smaller is small at once. */
-	KUNIT_EXPECT_EQ(test, policy_order(&policy, 0, 1), 1);
-}
-
-static unsigned int count_skips(struct kvm_prefault_policy *policy)
-{
-	unsigned int skips = 0;
-
-	while (skips < 1000 && kvm_prefault_backoff(policy))
-		skips++;
-	return skips;
-}
-
-static void backoff_doubles(struct kunit *test)
-{
-	struct kvm_prefault_policy policy = {};
-	unsigned int want = 1, i;
-
-	KUNIT_EXPECT_EQ(test, count_skips(&policy), 0);
-
-	for (i = 0; i < 20; i++) {
-		kvm_prefault_learn(&policy, 0);
-		KUNIT_EXPECT_EQ(test, count_skips(&policy), want);
-		want = min(2 * want, 64);
-	}
-}
-
-static void backoff_ends_with_a_hit(struct kunit *test)
-{
-	struct kvm_prefault_policy policy = {};
-	unsigned int i;
-
-	for (i = 0; i < 10; i++) {
-		kvm_prefault_learn(&policy, 0);
-		count_skips(&policy);
-	}
-	kvm_prefault_learn(&policy, 1);
-	KUNIT_EXPECT_EQ(test, count_skips(&policy), 0);
-
-	/* And starts from the beginning. */
-	kvm_prefault_learn(&policy, 0);
-	KUNIT_EXPECT_EQ(test, count_skips(&policy), 1);
-}
-
-static void backoff_not_without_a_miss(struct kunit *test)
-{
-	struct kvm_prefault_policy policy = {};
-	unsigned int i;
-
-	for (i = 1; i <= KVM_PREFAULT_PAGES_MAX; i++) {
-		kvm_prefault_learn(&policy, i);
-		KUNIT_EXPECT_FALSE(test, kvm_prefault_backoff(&policy));
-	}
-}
-
 static void enabled(struct kunit *test)
 {
 	KUNIT_EXPECT_FALSE(test, kvm_prefault_enabled(0));
@@ -258,13 +142,6 @@ static struct kunit_case kvm_prefault_cases[] = {
 	KUNIT_CASE(window_everywhere),
 	KUNIT_CASE(size_valid),
 	KUNIT_CASE(size_invalid),
-	KUNIT_CASE(order_grows),
-	KUNIT_CASE(order_shrinks),
-	KUNIT_CASE(order_bounded),
-	KUNIT_CASE(order_of_small_window),
-	KUNIT_CASE(backoff_doubles),
-	KUNIT_CASE(backoff_ends_with_a_hit),
-	KUNIT_CASE(backoff_not_without_a_miss),
 	KUNIT_CASE(enabled),
 	{}
 };

@@ -66,18 +66,64 @@ static pte_t *window_ptep(struct kvm *kvm, const struct kvm_prefault *p)
 	return kvm_riscv_gstage_last_level_ptep(&gstage, p->window.gfn << PAGE_SHIFT);
 }
 
+#define PTES_PER_LOOK	8
+
+static unsigned long read_pte(pte_t *ptep)
+{
+	return pte_val(ptep_get(ptep));
+}
+
+/* Returns a bit for each of @nr entries that is empty. */
+static unsigned long holes_of(pte_t *ptep, unsigned int nr)
+{
+	unsigned long holes = 0, any = 0, all = _PAGE_PRESENT, pte;
+	unsigned int i;
+
+	/* Most of a window is either mapped already or not there yet. */
+	if (nr == PTES_PER_LOOK) {
+		for (i = 0; i < PTES_PER_LOOK; i++) {
+			pte = read_pte(ptep + i);
+			any |= pte;
+			all &= pte;
+		}
+		if (!any)
+			return GENMASK(PTES_PER_LOOK - 1, 0);
+		if (all)
+			return 0;
+	}
+
+	for (i = 0; i < nr; i++)
+		holes |= (unsigned long)!read_pte(ptep + i) << i;
+
+	return holes;
+}
+
+static void find_holes(struct kvm_prefault *p, pte_t *ptep)
+{
+	unsigned int i, nr;
+
+	for (i = 0; i < p->window.nr; i += nr) {
+		nr = min(p->window.nr - i, PTES_PER_LOOK);
+
+		/* Where the host has nothing it does not matter. */
+		if (!(p->present[BIT_WORD(i)] >> (i % BITS_PER_LONG) &
+		      GENMASK(PTES_PER_LOOK - 1, 0)))
+			continue;
+
+		p->holes[BIT_WORD(i)] |= holes_of(ptep + i, nr) << (i % BITS_PER_LONG);
+	}
+}
+
 bool kvm_arch_prefault_holes(struct kvm_vcpu *vcpu, struct kvm_prefault *p)
 {
 	struct kvm *kvm = vcpu->kvm;
-	unsigned int i;
 	pte_t *ptep;
 
 	read_lock(&kvm->mmu_lock);
 
 	ptep = window_ptep(kvm, p);
-	for (i = 0; ptep && i < p->window.nr; i++)
-		if (!pte_val(ptep_get(ptep + i)))
-			__set_bit(i, p->holes);
+	if (ptep)
+		find_holes(p, ptep);
 
 	read_unlock(&kvm->mmu_lock);
 

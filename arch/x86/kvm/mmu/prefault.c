@@ -101,20 +101,17 @@ static u64 read_spte(u64 *sptep)
 /* Returns true, with a bit for each hole, if all of the SPTEs are alike. */
 static bool holes_alike(u64 *sptep, unsigned long *holes)
 {
-	u64 any = read_spte(sptep) | read_spte(sptep + 1) |
-		  read_spte(sptep + 2) | read_spte(sptep + 3) |
-		  read_spte(sptep + 4) | read_spte(sptep + 5) |
-		  read_spte(sptep + 6) | read_spte(sptep + 7);
-
-	if (!is_shadow_present_pte(any)) {
-		*holes = GENMASK(SPTES_PER_LOOK - 1, 0);
+	if (is_shadow_present_pte(read_spte(sptep) & read_spte(sptep + 1) &
+				  read_spte(sptep + 2) & read_spte(sptep + 3) &
+				  read_spte(sptep + 4) & read_spte(sptep + 5) &
+				  read_spte(sptep + 6) & read_spte(sptep + 7)))
 		return true;
-	}
 
-	return is_shadow_present_pte(read_spte(sptep) & read_spte(sptep + 1) &
-				     read_spte(sptep + 2) & read_spte(sptep + 3) &
-				     read_spte(sptep + 4) & read_spte(sptep + 5) &
-				     read_spte(sptep + 6) & read_spte(sptep + 7));
+	*holes = GENMASK(SPTES_PER_LOOK - 1, 0);
+	return !is_shadow_present_pte(read_spte(sptep) | read_spte(sptep + 1) |
+				      read_spte(sptep + 2) | read_spte(sptep + 3) |
+				      read_spte(sptep + 4) | read_spte(sptep + 5) |
+				      read_spte(sptep + 6) | read_spte(sptep + 7));
 }
 
 /* Returns a bit for each of @nr SPTEs that is not present. */
@@ -127,6 +124,7 @@ static unsigned long holes_of(u64 *sptep, unsigned int nr)
 	if (nr == SPTES_PER_LOOK && holes_alike(sptep, &holes))
 		return holes;
 
+	holes = 0;
 	for (i = 0; i < nr; i++)
 		holes |= (unsigned long)!is_shadow_present_pte(read_spte(sptep + i)) << i;
 
@@ -141,11 +139,20 @@ static unsigned long holes_of(u64 *sptep, unsigned int nr)
  */
 void kvm_mmu_prefault_find_holes(struct kvm_prefault *p, u64 *sptep)
 {
-	unsigned int i, n;
+	unsigned int first, i, nr;
+	unsigned long todo;
 
-	for (i = 0; i < p->window.nr; i += n) {
-		n = min(p->window.nr - i, SPTES_PER_LOOK);
-		p->holes[BIT_WORD(i)] |= holes_of(sptep + i, n) << (i % BITS_PER_LONG);
+	for (first = 0; first < p->window.nr; first += nr, sptep += nr) {
+		nr = min(p->window.nr - first, BITS_PER_LONG);
+		todo = p->present[BIT_WORD(first)];
+
+		for (i = 0; i < nr && todo; i += SPTES_PER_LOOK, todo >>= SPTES_PER_LOOK) {
+			if (!(todo & GENMASK(SPTES_PER_LOOK - 1, 0)))
+				continue;
+
+			p->holes[BIT_WORD(first)] |=
+				holes_of(sptep + i, min(nr - i, SPTES_PER_LOOK)) << i;
+		}
 	}
 }
 

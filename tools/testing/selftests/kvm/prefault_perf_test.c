@@ -252,6 +252,26 @@ static u64 count_dirty(struct kvm_vm *vm)
 	return dirty;
 }
 
+/*
+ * Pages that were mapped ahead and not accessed: each page that was touched has
+ * either faulted or been mapped ahead.  Faults on what another vCPU was mapping
+ * at the same time count twice.  -1 where that cannot be told: the kernel does
+ * not count faults, pages fault a second time to be written, or nothing was
+ * touched.
+ */
+static s64 count_unused(const struct prefault_stats *stats, u64 touched)
+{
+	u64 faults = stats->pf_taken + stats->stage2_faults + stats->gstage_faults;
+	s64 mapped = stats->mapped + faults;
+
+	if (!faults || params.pre_fault)
+		return -1;
+	if (params.write && (params.mode == MODE_LOGGED || params.mode == MODE_FILE))
+		return -1;
+
+	return max(mapped - (s64)touched, (s64)0);
+}
+
 static void *guest_alloc(struct kvm_vm *vm, gva_t *gva, u64 size)
 {
 	*gva = vm_alloc(vm, align_up(size, getpagesize()), KVM_UTIL_MIN_VADDR);
@@ -334,8 +354,11 @@ static void run_case(void)
 	       params.fixed, params.npages, params.pre_fault ? params.npages : nr);
 	printf(" exits=%lu pf_taken=%lu events=%lu ns=%lu", sum.exits,
 	       sum.pf_taken, events, ns);
-	printf(" windows=%lu mapped=%lu absent=%lu raced=%lu backoff=%lu dirty=%lu\n",
+	printf(" windows=%lu mapped=%lu absent=%lu raced=%lu backoff=%lu dirty=%lu",
 	       sum.windows, sum.mapped, sum.absent, sum.raced, sum.backoff, dirty);
+	printf(" write=%d vcpus=%u seed=%u sparse=%u unused=%ld\n",
+	       params.write, params.nr_vcpus, params.seed, params.sparse,
+	       count_unused(&sum, nr));
 
 	kvm_vm_free(vm);
 }

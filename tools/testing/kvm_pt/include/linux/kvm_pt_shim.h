@@ -17,6 +17,8 @@ typedef uint64_t u64;
 #undef __always_inline
 #define __always_inline		inline __attribute__((__always_inline__))
 #define READ_ONCE(x)		(*(const volatile __typeof__(x) *)&(x))
+#define noinline		__attribute__((__noinline__))
+#define __maybe_unused		__attribute__((__unused__))
 #define BUILD_BUG_ON(x)		_Static_assert(!(x), #x)
 #define BIT(n)			(1UL << (n))
 #define BIT_ULL(n)		(1ULL << (n))

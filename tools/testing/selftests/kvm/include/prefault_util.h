@@ -33,6 +33,10 @@ struct prefault_stats {
 	/* x86 only: faults on guest memory, and those that took the fast path. */
 	u64 pf_taken;
 	u64 pf_fast;
+
+	/* The same on arm64, for what was not mapped, and on riscv. */
+	u64 stage2_faults;
+	u64 gstage_faults;
 };
 
 void prefault_read_stats(struct kvm_vcpu *vcpu, struct prefault_stats *stats);
@@ -95,6 +99,9 @@ struct prefault_uffd {
 	void *src;
 	void *stop_page;
 	pthread_t thread;
+
+	/* If set, called by the handler for each event before it copies. */
+	void (*before_copy)(void);
 
 	/* Offsets of the faults that were handled, in order. */
 	u64 *offsets;

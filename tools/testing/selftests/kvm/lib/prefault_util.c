@@ -19,6 +19,8 @@ static const struct {
 	{ "exits",		offsetof(struct prefault_stats, exits) },
 	{ "pf_taken",		offsetof(struct prefault_stats, pf_taken) },
 	{ "pf_fast",		offsetof(struct prefault_stats, pf_fast) },
+	{ "stage2_translation_faults", offsetof(struct prefault_stats, stage2_faults) },
+	{ "gstage_faults",	offsetof(struct prefault_stats, gstage_faults) },
 };
 
 static u64 *stat_field(struct prefault_stats *stats, int i)
@@ -190,6 +192,8 @@ static void *uffd_handler(void *arg)
 
 		addr -= (u64)uffd->hva;
 		uffd->offsets[uffd->nr_events++] = addr;
+		if (uffd->before_copy)
+			uffd->before_copy();
 		uffd_copy(uffd, addr);
 	}
 
