@@ -455,12 +455,32 @@ static __always_inline void kvm_pt_prove(struct kvm_pt_iter *it, unsigned int nr
  * For whoever has dropped what protects the tables, i.e. mmu_lock or RCU: it
  * goes on with @it->next and no longer knows what it had found to be empty.
  */
-static inline void kvm_pt_restart(struct kvm_pt_iter *it)
+static noinline __maybe_unused void kvm_pt_restart(struct kvm_pt_iter *it)
 {
-	it->level = it->root_level;
+	unsigned int level = it->root_level, index;
+	kvm_pt_entry_t e;
+
 	it->empty = 0;
 	it->state = KVM_PT_LOOK;
-	kvm_pt_enter(it);
+
+	/* Straight down, where that is what the first step would do. */
+	for (;; level--) {
+		index = kvm_pt_index(&it->ctx, it->next, level);
+		it->empty |= !index << level;
+
+		if (level == it->min_level || kvm_pt_has(it, KVM_PT_TABLES))
+			break;
+
+		e = kvm_pt_read(it->table[level] + index);
+		if (!kvm_pt_is_seen(e, kvm_pt_has(it, KVM_PT_HINTS)) ||
+		    kvm_pt_is_leaf(e, level))
+			break;
+
+		it->table[level - 1] = kvm_pt_child(&it->ctx, e, level);
+	}
+
+	it->level = level;
+	kvm_pt_locate(it, it->next);
 }
 
 /**
