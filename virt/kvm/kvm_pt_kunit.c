@@ -284,6 +284,31 @@ static void learns_from_whole_tables_only(struct kunit *test)
 	}
 }
 
+/* A walk may also leave a leaf alone. */
+static void learns_not_what_is_spared(struct kunit *test)
+{
+	struct kvm_pt_iter it;
+	enum kvm_pt_event event;
+	u64 spared;
+
+	for (spared = 0; spared < TABLE_PAGES; spared++) {
+		struct kvm_pt_mock *mock = create(test);
+
+		map(mock, 0, TABLE_PAGES, 1);
+		mock_start(mock, &it, 0, UPPER_PAGES, 0, KVM_PT_HINTS | KVM_PT_LEARN);
+		for (;;) {
+			event = kvm_pt_next_near(&it) ? KVM_PT_LEAF : kvm_pt_next(&it);
+			if (event == KVM_PT_END)
+				break;
+			if (it.pos != spared)
+				mock_zap_leaf(mock, &it);
+		}
+		KUNIT_ASSERT_FALSE(test, hinted(mock, 0, 1));
+		KUNIT_ASSERT_FALSE(test, hinted(mock, 0, 2));
+		destroy(test, mock);
+	}
+}
+
 /* The proof does not survive that the lock is dropped, wherever that is. */
 static void forgets_when_it_yields(struct kunit *test)
 {
@@ -411,6 +436,7 @@ static struct kunit_case kvm_pt_cases[] = {
 	KUNIT_CASE(learns_tables_of_tables),
 	KUNIT_CASE(learns_later),
 	KUNIT_CASE(learns_from_whole_tables_only),
+	KUNIT_CASE(learns_not_what_is_spared),
 	KUNIT_CASE(forgets_when_it_yields),
 	KUNIT_CASE(fault_clears_all_levels),
 	KUNIT_CASE(huge_leaf_at_hinted_entry),
