@@ -163,6 +163,7 @@ struct kvm_pt_iter {
 enum {
 	KVM_PT_LOOK,	/* look at it */
 	KVM_PT_REPORTED,	/* go below it, or on if there is nothing */
+	KVM_PT_LAST,	/* ditto, but nothing is below the last level */
 	KVM_PT_DONE,	/* go on */
 };
 
@@ -270,8 +271,8 @@ static __always_inline bool kvm_pt_starts_line(const kvm_pt_entry_t *ptep)
 
 /**
  * kvm_pt_skip() - pass entries that are absent
- * @ptep: the first entry, known to be one of them
- * @stop: end of the entries, not read; above @ptep
+ * @ptep: the first entry
+ * @stop: end of the entries, not read
  * @hints: pass hinted entries as well; level above 0 only
  *
  * Return: the first other entry, @stop if there is none.
@@ -280,22 +281,15 @@ static __always_inline kvm_pt_entry_t *
 kvm_pt_skip(kvm_pt_entry_t *ptep, kvm_pt_entry_t *stop, bool hints)
 {
 	for (;;) {
+		if (kvm_pt_starts_line(ptep))
+			while (stop - ptep >= KVM_PT_LINE &&
+			       !kvm_pt_line_is_seen(ptep, hints))
+				ptep += KVM_PT_LINE;
+
 		do {
-			if (++ptep == stop)
-				return stop;
-			if (kvm_pt_starts_line(ptep))
-				break;
-		} while (!kvm_pt_is_seen(kvm_pt_read(ptep), hints));
-
-		if (!kvm_pt_starts_line(ptep))
-			return ptep;
-
-		while (stop - ptep >= KVM_PT_LINE &&
-		       !kvm_pt_line_is_seen(ptep, hints))
-			ptep += KVM_PT_LINE;
-
-		if (ptep == stop || kvm_pt_is_seen(kvm_pt_read(ptep), hints))
-			return ptep;
+			if (ptep == stop || kvm_pt_is_seen(kvm_pt_read(ptep), hints))
+				return ptep;
+		} while (!kvm_pt_starts_line(++ptep));
 	}
 }
 
@@ -355,6 +349,7 @@ static __always_inline void kvm_pt_descend(struct kvm_pt_iter *it, kvm_pt_entry_
 	kvm_pt_enter(it);
 }
 
+/* @nr is not 0: an entry that is not passed may be one to go on in the middle of. */
 static __always_inline void kvm_pt_advance(struct kvm_pt_iter *it, unsigned int nr)
 {
 	it->ptep += nr;
@@ -460,12 +455,32 @@ static __always_inline void kvm_pt_prove(struct kvm_pt_iter *it, unsigned int nr
  * For whoever has dropped what protects the tables, i.e. mmu_lock or RCU: it
  * goes on with @it->next and no longer knows what it had found to be empty.
  */
-static inline void kvm_pt_restart(struct kvm_pt_iter *it)
+static noinline __maybe_unused void kvm_pt_restart(struct kvm_pt_iter *it)
 {
-	it->level = it->root_level;
+	unsigned int level = it->root_level, index;
+	kvm_pt_entry_t e;
+
 	it->empty = 0;
 	it->state = KVM_PT_LOOK;
-	kvm_pt_enter(it);
+
+	/* Straight down, where that is what the first step would do. */
+	for (;; level--) {
+		index = kvm_pt_index(&it->ctx, it->next, level);
+		it->empty |= !index << level;
+
+		if (level == it->min_level || kvm_pt_has(it, KVM_PT_TABLES))
+			break;
+
+		e = kvm_pt_read(it->table[level] + index);
+		if (!kvm_pt_is_seen(e, kvm_pt_has(it, KVM_PT_HINTS)) ||
+		    kvm_pt_is_leaf(e, level))
+			break;
+
+		it->table[level - 1] = kvm_pt_child(&it->ctx, e, level);
+	}
+
+	it->level = level;
+	kvm_pt_locate(it, it->next);
 }
 
 /**
@@ -492,6 +507,46 @@ static inline void kvm_pt_start(struct kvm_pt_iter *it, kvm_pt_entry_t *table,
 }
 
 /**
+ * kvm_pt_next_near() - make a short step
+ * @it: the walk
+ *
+ * A shorter way to what kvm_pt_next() would find, for the case that matters most:
+ * from leaf to leaf, within a line of the last level.
+ *
+ * Return: true if that was a leaf, false if kvm_pt_next() has to be called.
+ */
+static __always_inline bool kvm_pt_next_near(struct kvm_pt_iter *it)
+{
+	kvm_pt_entry_t *ptep = it->ptep, e;
+	unsigned int nr;
+
+	if (it->state != KVM_PT_LAST)
+		return false;
+
+	if (kvm_pt_is_live(kvm_pt_read(ptep)))
+		it->empty &= ~BIT(0);
+
+	do {
+		if (++ptep == it->stop)
+			break;
+
+		e = kvm_pt_read(ptep);
+		if (kvm_pt_is_live(e)) {
+			nr = ptep - it->ptep;
+			it->ptep = ptep;
+			it->pos += nr;
+			it->next = it->pos;
+			it->entry = e;
+			return true;
+		}
+	} while (!kvm_pt_starts_line(ptep));
+
+	kvm_pt_advance(it, ptep - it->ptep);
+	it->state = KVM_PT_LOOK;
+	return false;
+}
+
+/**
  * kvm_pt_next() - make a step
  * @it: the walk, after kvm_pt_start() or kvm_pt_restart()
  *
@@ -505,10 +560,9 @@ static inline void kvm_pt_start(struct kvm_pt_iter *it, kvm_pt_entry_t *table,
  */
 static __always_inline enum kvm_pt_event kvm_pt_next(struct kvm_pt_iter *it)
 {
-	unsigned int left = KVM_PT_SKIP_MAX;
-	kvm_pt_entry_t e, *stop;
-	unsigned int nr;
-	bool hints;
+	bool pauses = kvm_pt_has(it, KVM_PT_PAUSES), hints;
+	kvm_pt_entry_t *ptep, *stop, e;
+	int left = KVM_PT_SKIP_MAX;
 
 	if (it->state != KVM_PT_LOOK) {
 		/* Not what it was: look what has become of it. */
@@ -519,10 +573,29 @@ static __always_inline enum kvm_pt_event kvm_pt_next(struct kvm_pt_iter *it)
 			kvm_pt_descend(it, e);
 		else
 			kvm_pt_pass(it, e);
+		it->state = KVM_PT_LOOK;
 	}
 
 	for (;;) {
-		if (it->ptep == it->stop) {
+		stop = it->stop;
+		if (pauses && stop - it->ptep > left)
+			stop = it->ptep + left;
+
+		hints = it->level > 0 && kvm_pt_has(it, KVM_PT_HINTS);
+		if (hints)
+			ptep = kvm_pt_skip(it->ptep, stop, true);
+		else
+			ptep = kvm_pt_skip(it->ptep, stop, false);
+
+		if (hints && !kvm_pt_has(it, KVM_PT_UNLOCKED))
+			kvm_pt_prove(it, ptep - it->ptep);
+
+		if (ptep != it->ptep) {
+			left -= ptep - it->ptep;
+			kvm_pt_advance(it, ptep - it->ptep);
+		}
+
+		if (ptep == it->stop) {
 			if (kvm_pt_at_end(it))
 				return KVM_PT_END;
 
@@ -536,46 +609,31 @@ static __always_inline enum kvm_pt_event kvm_pt_next(struct kvm_pt_iter *it)
 			continue;
 		}
 
-		hints = it->level > 0 && kvm_pt_has(it, KVM_PT_HINTS);
-		e = kvm_pt_read(it->ptep);
+		if (ptep == stop)
+			return KVM_PT_PAUSE;
 
-		if (kvm_pt_is_seen(e, hints)) {
+		/* It may have changed since. */
+		e = kvm_pt_read(ptep);
+		if (!kvm_pt_is_seen(e, hints))
+			continue;
+
+		if (kvm_pt_is_leaf(e, it->level)) {
+			it->entry = e;
+			it->state = it->level ? KVM_PT_REPORTED : KVM_PT_LAST;
+			return KVM_PT_LEAF;
+		}
+
+		if (kvm_pt_has(it, KVM_PT_TABLES)) {
 			it->entry = e;
 			it->state = KVM_PT_REPORTED;
-			if (kvm_pt_is_leaf(e, it->level))
-				return KVM_PT_LEAF;
-			if (kvm_pt_has(it, KVM_PT_TABLES))
-				return KVM_PT_TABLE;
+			return KVM_PT_TABLE;
 		}
 
-		if (!left && kvm_pt_has(it, KVM_PT_PAUSES)) {
-			it->state = KVM_PT_LOOK;
-			return KVM_PT_PAUSE;
-		}
-
-		if (kvm_pt_is_seen(e, hints)) {
-			left -= !!left;
-			if (it->level > it->min_level)
-				kvm_pt_descend(it, e);
-			else
-				kvm_pt_pass(it, e);
-			continue;
-		}
-
-		stop = it->stop;
-		if (kvm_pt_has(it, KVM_PT_PAUSES) && stop - it->ptep > left)
-			stop = it->ptep + left;
-
-		if (hints)
-			nr = kvm_pt_skip(it->ptep, stop, true) - it->ptep;
+		left -= left > 0;
+		if (it->level > it->min_level)
+			kvm_pt_descend(it, e);
 		else
-			nr = kvm_pt_skip(it->ptep, stop, false) - it->ptep;
-
-		if (hints && !kvm_pt_has(it, KVM_PT_UNLOCKED))
-			kvm_pt_prove(it, nr);
-
-		kvm_pt_advance(it, nr);
-		left -= min(left, nr);
+			kvm_pt_pass(it, e);
 	}
 }
 

@@ -17,8 +17,8 @@ struct mock_run {
 	const u8 *data;
 	size_t len;
 	const char *wrong;
-	/* The clock when the walk began that is being checked. */
-	u32 since;
+	/* Where the range starts of the walk that was begun last. */
+	u64 start;
 };
 
 static u8 mock_byte(struct mock_run *run)
@@ -49,6 +49,7 @@ static void mock_range(struct mock_run *run, u64 *start, u64 *end)
 	if (what & 0xc0)
 		*start &= ~(mock_span(level) - 1);
 	*end = min(*start + len, run->mock->nr_pages);
+	run->start = *start;
 }
 
 static void mock_run_fault(struct mock_run *run)
@@ -73,6 +74,7 @@ static void mock_run_split(struct mock_run *run);
 static void mock_others(struct mock_run *run)
 {
 	u8 what = mock_byte(run);
+	u64 start;
 
 	switch (what & 7) {
 	case 0: case 1: case 2: case 3:
@@ -85,7 +87,9 @@ static void mock_others(struct mock_run *run)
 		mock_run_zap(run, true);
 		break;
 	case 6:
+		start = run->start;
 		mock_run_split(run);
+		run->start = start;
 		break;
 	}
 	if (what & 0x80)
@@ -97,6 +101,8 @@ static void mock_check_event(struct mock_run *run, const struct kvm_pt_iter *it,
 {
 	if (it->pos >= it->end)
 		mock_say(run, "a step beyond the range");
+	if (it->pos + mock_span(it->level) <= run->start)
+		mock_say(run, "a step before the range");
 	if (event != KVM_PT_TABLE_AFTER && it->next < *last)
 		mock_say(run, "a step back");
 	if (event == KVM_PT_PAUSE && it->next == *last && *last)
@@ -120,7 +126,11 @@ static enum kvm_pt_event mock_next(struct mock_run *run, struct kvm_pt_iter *it,
 	enum kvm_pt_event event;
 
 	mock_reads = 0;
-	event = kvm_pt_next(it);
+	/* Walks that do without the shorter way must be as good. */
+	if (mock_shape.live_lg2 && kvm_pt_next_near(it))
+		event = KVM_PT_LEAF;
+	else
+		event = kvm_pt_next(it);
 	if (it->flags & KVM_PT_PAUSES && mock_reads > mock_reads_max())
 		mock_say(run, "a step that reads too much");
 	if (event != KVM_PT_END)
@@ -131,10 +141,10 @@ static enum kvm_pt_event mock_next(struct mock_run *run, struct kvm_pt_iter *it,
 
 static void mock_run_zap(struct mock_run *run, bool nested)
 {
-	u32 outer = run->since, since = ++run->mock->clock;
+	u64 start, end, pos, outer = run->start, last = 0;
+	u32 since = ++run->mock->clock;
 	struct kvm_pt_iter it;
 	enum kvm_pt_event event;
-	u64 start, end, pos, last = 0;
 	u8 yields = nested ? 0 : mock_byte(run);
 
 	mock_range(run, &start, &end);
@@ -158,7 +168,7 @@ static void mock_run_zap(struct mock_run *run, bool nested)
 			mock_say(run, "a leaf survived");
 
 	run->mock->clock++;
-	run->since = outer;
+	run->start = outer;
 }
 
 /* Write-protection and ageing: readers, met by faults at most. */
@@ -253,6 +263,7 @@ static void mock_run_free(struct mock_run *run)
 	enum kvm_pt_event event;
 	u64 pos, last = 0;
 
+	run->start = 0;
 	mock_start(run->mock, &it, 0, run->mock->nr_pages, 0, KVM_PT_TABLES_AFTER);
 	while ((event = mock_next(run, &it, &last)) != KVM_PT_END && !run->wrong) {
 		if (event == KVM_PT_LEAF && it.level < level) {
