@@ -146,6 +146,43 @@ static inline bool kvm_prefault_size_valid(u64 size, u64 max)
 	return is_power_of_2(size) && size >= 2 * PAGE_SIZE && size <= max;
 }
 
+/* Entries that are looked at together: bits of a group are in one word. */
+#define KVM_PREFAULT_GROUP	8
+
+/* Returns a bit for each of @nr entries, from @entry on, that is a hole. */
+typedef unsigned long (*kvm_prefault_holes_t)(void *entry, unsigned int nr);
+
+/**
+ * kvm_prefault_find_holes() - note the holes where the host may have pages
+ * @p: the attempt
+ * @table: the last-level entry of the window's first gfn
+ * @size: size of an entry in bytes
+ * @holes_of: tells the holes of at most KVM_PREFAULT_GROUP entries
+ *
+ * Context: whatever keeps the table from being freed.
+ */
+static __always_inline void
+kvm_prefault_find_holes(struct kvm_prefault *p, void *table, size_t size,
+			kvm_prefault_holes_t holes_of)
+{
+	unsigned int first, i, nr;
+	unsigned long todo;
+
+	for (first = 0; first < p->window.nr; first += nr, table += nr * size) {
+		nr = min(p->window.nr - first, BITS_PER_LONG);
+		todo = p->present[BIT_WORD(first)];
+
+		for (i = 0; i < nr && todo; i += KVM_PREFAULT_GROUP, todo >>= KVM_PREFAULT_GROUP) {
+			if (!(todo & GENMASK(KVM_PREFAULT_GROUP - 1, 0)))
+				continue;
+
+			p->holes[BIT_WORD(first)] |=
+				holes_of(table + i * size,
+					 min(nr - i, KVM_PREFAULT_GROUP)) << i;
+		}
+	}
+}
+
 /**
  * kvm_prefault_enabled() - is there a window?
  * @config: kvm->auto_prefault, read once

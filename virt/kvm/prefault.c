@@ -170,8 +170,6 @@ static void filter_pages(struct host_filter *f, unsigned int first,
 	bitmap_clear(f->holes, first, nr);
 }
 
-#define PTES_PER_LOOK	8
-
 static bool pte_is_none(pte_t *ptep)
 {
 	return pte_none(ptep_get_lockless(ptep));
@@ -198,11 +196,11 @@ static void filter_ptes_word(struct host_filter *f, pte_t *ptep, unsigned int n,
 		return;
 
 	for (i = 0; i < nr; i += len) {
-		len = min(nr - i, PTES_PER_LOOK);
+		len = min(nr - i, KVM_PREFAULT_GROUP);
 
 		/* Most of a window is either mapped already or not there yet. */
-		if (!(holes >> i & GENMASK(PTES_PER_LOOK - 1, 0)) ||
-		    (len == PTES_PER_LOOK && ptes_none(ptep + i)))
+		if (!(holes >> i & GENMASK(KVM_PREFAULT_GROUP - 1, 0)) ||
+		    (len == KVM_PREFAULT_GROUP && ptes_none(ptep + i)))
 			continue;
 
 		for (j = i; j < i + len; j++) {
@@ -300,9 +298,9 @@ static unsigned long present_groups(pte_t *ptep, unsigned int nr)
 	unsigned long present = 0;
 	unsigned int i;
 
-	for (i = 0; i + PTES_PER_LOOK <= nr; i += PTES_PER_LOOK)
+	for (i = 0; i + KVM_PREFAULT_GROUP <= nr; i += KVM_PREFAULT_GROUP)
 		if (!ptes_none(ptep + i))
-			present |= GENMASK(PTES_PER_LOOK - 1, 0) << i;
+			present |= GENMASK(KVM_PREFAULT_GROUP - 1, 0) << i;
 
 	return i < nr ? present | GENMASK(nr - 1, i) : present;
 }
@@ -320,10 +318,16 @@ static void note_ptes(unsigned long *present, pte_t *ptep, unsigned int first,
 }
 
 /*
- * Notes in @p->present where the host may have pages, in a first and coarse
- * look: a group of eight is passed over if there is nothing in it.
+ * What there is for pages [first, first + nr) of a window: @ptep is the first
+ * entry of a table, or NULL, and @leaf is as from host_ptep().
  */
-static void find_present(struct kvm *kvm, struct kvm_prefault *p)
+typedef void (*host_look_t)(void *data, pte_t *ptep, unsigned int leaf,
+			    unsigned int first, unsigned int nr);
+
+/* Calls @look for each part of the window that is in one table of the host. */
+static __always_inline void look_at_host(struct kvm *kvm,
+					 const struct kvm_prefault *p,
+					 host_look_t look, void *data)
 {
 	unsigned long hva = __gfn_to_hva_memslot(p->slot, p->window.gfn);
 	unsigned int first, nr, leaf;
@@ -332,7 +336,7 @@ static void find_present(struct kvm *kvm, struct kvm_prefault *p)
 
 	/* PTEs in high memory cannot be looked at here: ask GUP. */
 	if (IS_ENABLED(CONFIG_HIGHPTE)) {
-		bitmap_fill(p->present, p->window.nr);
+		look(data, NULL, HOST_LEAF | HOST_WRITABLE, 0, p->window.nr);
 		return;
 	}
 
@@ -340,12 +344,36 @@ static void find_present(struct kvm *kvm, struct kvm_prefault *p)
 	for (first = 0; first < p->window.nr; first += nr, hva += nr * PAGE_SIZE) {
 		nr = pages_of_pmd(p, hva, first);
 		ptep = host_ptep(kvm->mm, hva, &leaf);
-		if (ptep)
-			note_ptes(p->present, ptep, first, nr);
-		else if (leaf)
-			bitmap_set(p->present, first, nr);
+		look(data, ptep, leaf, first, nr);
 	}
 	local_irq_restore(flags);
+}
+
+static __always_inline void note_present(void *data, pte_t *ptep, unsigned int leaf,
+					 unsigned int first, unsigned int nr)
+{
+	if (ptep)
+		note_ptes(data, ptep, first, nr);
+	else if (leaf)
+		bitmap_set(data, first, nr);
+}
+
+/*
+ * Notes in @p->present where the host may have pages, in a first and coarse
+ * look: a group of eight is passed over if there is nothing in it.
+ */
+static void find_present(struct kvm *kvm, struct kvm_prefault *p)
+{
+	look_at_host(kvm, p, note_present, p->present);
+}
+
+static __always_inline void filter_holes(void *data, pte_t *ptep, unsigned int leaf,
+					 unsigned int first, unsigned int nr)
+{
+	if (ptep)
+		filter_ptes(data, ptep, first, nr);
+	else
+		filter_pages(data, first, nr, leaf, leaf & HOST_WRITABLE);
 }
 
 /*
@@ -364,26 +392,8 @@ static void filter_host_absent(struct kvm *kvm, struct kvm_prefault *p,
 		.holes = p->holes,
 		.ro = ro,
 	};
-	unsigned long hva = __gfn_to_hva_memslot(p->slot, p->window.gfn);
-	unsigned int first, nr, leaf;
-	unsigned long flags;
-	pte_t *ptep;
 
-	if (IS_ENABLED(CONFIG_HIGHPTE)) {
-		filter_pages(&f, 0, p->window.nr, true, true);
-		return;
-	}
-
-	local_irq_save(flags);
-	for (first = 0; first < p->window.nr; first += nr, hva += nr * PAGE_SIZE) {
-		nr = pages_of_pmd(p, hva, first);
-		ptep = host_ptep(kvm->mm, hva, &leaf);
-		if (ptep)
-			filter_ptes(&f, ptep, first, nr);
-		else
-			filter_pages(&f, first, nr, leaf, leaf & HOST_WRITABLE);
-	}
-	local_irq_restore(flags);
+	look_at_host(kvm, p, filter_holes, &f);
 }
 
 static bool must_stop(struct kvm *kvm)

@@ -66,28 +66,27 @@ static pte_t *window_ptep(struct kvm *kvm, const struct kvm_prefault *p)
 	return kvm_riscv_gstage_last_level_ptep(&gstage, p->window.gfn << PAGE_SHIFT);
 }
 
-#define PTES_PER_LOOK	8
-
 static unsigned long read_pte(pte_t *ptep)
 {
 	return pte_val(ptep_get(ptep));
 }
 
 /* Returns a bit for each of @nr entries that is empty. */
-static unsigned long holes_of(pte_t *ptep, unsigned int nr)
+static __always_inline unsigned long holes_of(void *entry, unsigned int nr)
 {
 	unsigned long holes = 0, any = 0, all = _PAGE_PRESENT, pte;
+	pte_t *ptep = entry;
 	unsigned int i;
 
 	/* Most of a window is either mapped already or not there yet. */
-	if (nr == PTES_PER_LOOK) {
-		for (i = 0; i < PTES_PER_LOOK; i++) {
+	if (nr == KVM_PREFAULT_GROUP) {
+		for (i = 0; i < KVM_PREFAULT_GROUP; i++) {
 			pte = read_pte(ptep + i);
 			any |= pte;
 			all &= pte;
 		}
 		if (!any)
-			return GENMASK(PTES_PER_LOOK - 1, 0);
+			return GENMASK(KVM_PREFAULT_GROUP - 1, 0);
 		if (all)
 			return 0;
 	}
@@ -96,22 +95,6 @@ static unsigned long holes_of(pte_t *ptep, unsigned int nr)
 		holes |= (unsigned long)!read_pte(ptep + i) << i;
 
 	return holes;
-}
-
-static void find_holes(struct kvm_prefault *p, pte_t *ptep)
-{
-	unsigned int i, nr;
-
-	for (i = 0; i < p->window.nr; i += nr) {
-		nr = min(p->window.nr - i, PTES_PER_LOOK);
-
-		/* Where the host has nothing it does not matter. */
-		if (!(p->present[BIT_WORD(i)] >> (i % BITS_PER_LONG) &
-		      GENMASK(PTES_PER_LOOK - 1, 0)))
-			continue;
-
-		p->holes[BIT_WORD(i)] |= holes_of(ptep + i, nr) << (i % BITS_PER_LONG);
-	}
 }
 
 bool kvm_arch_prefault_holes(struct kvm_vcpu *vcpu, struct kvm_prefault *p)
@@ -123,7 +106,7 @@ bool kvm_arch_prefault_holes(struct kvm_vcpu *vcpu, struct kvm_prefault *p)
 
 	ptep = window_ptep(kvm, p);
 	if (ptep)
-		find_holes(p, ptep);
+		kvm_prefault_find_holes(p, ptep, sizeof(*ptep), holes_of);
 
 	read_unlock(&kvm->mmu_lock);
 

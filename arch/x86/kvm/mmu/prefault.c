@@ -91,8 +91,6 @@ static void drop_private(struct kvm *kvm, struct kvm_prefault *p)
 			__clear_bit(i, p->holes);
 }
 
-#define SPTES_PER_LOOK	8
-
 static u64 read_spte(u64 *sptep)
 {
 	return READ_ONCE(*sptep);
@@ -107,7 +105,7 @@ static bool holes_alike(u64 *sptep, unsigned long *holes)
 				  read_spte(sptep + 6) & read_spte(sptep + 7)))
 		return true;
 
-	*holes = GENMASK(SPTES_PER_LOOK - 1, 0);
+	*holes = GENMASK(KVM_PREFAULT_GROUP - 1, 0);
 	return !is_shadow_present_pte(read_spte(sptep) | read_spte(sptep + 1) |
 				      read_spte(sptep + 2) | read_spte(sptep + 3) |
 				      read_spte(sptep + 4) | read_spte(sptep + 5) |
@@ -115,13 +113,14 @@ static bool holes_alike(u64 *sptep, unsigned long *holes)
 }
 
 /* Returns a bit for each of @nr SPTEs that is not present. */
-static unsigned long holes_of(u64 *sptep, unsigned int nr)
+static __always_inline unsigned long holes_of(void *entry, unsigned int nr)
 {
 	unsigned long holes = 0;
+	u64 *sptep = entry;
 	unsigned int i;
 
 	/* Most of a window is either mapped already or not there yet. */
-	if (nr == SPTES_PER_LOOK && holes_alike(sptep, &holes))
+	if (nr == KVM_PREFAULT_GROUP && holes_alike(sptep, &holes))
 		return holes;
 
 	holes = 0;
@@ -139,21 +138,7 @@ static unsigned long holes_of(u64 *sptep, unsigned int nr)
  */
 void kvm_mmu_prefault_find_holes(struct kvm_prefault *p, u64 *sptep)
 {
-	unsigned int first, i, nr;
-	unsigned long todo;
-
-	for (first = 0; first < p->window.nr; first += nr, sptep += nr) {
-		nr = min(p->window.nr - first, BITS_PER_LONG);
-		todo = p->present[BIT_WORD(first)];
-
-		for (i = 0; i < nr && todo; i += SPTES_PER_LOOK, todo >>= SPTES_PER_LOOK) {
-			if (!(todo & GENMASK(SPTES_PER_LOOK - 1, 0)))
-				continue;
-
-			p->holes[BIT_WORD(first)] |=
-				holes_of(sptep + i, min(nr - i, SPTES_PER_LOOK)) << i;
-		}
-	}
+	kvm_prefault_find_holes(p, sptep, sizeof(*sptep), holes_of);
 }
 
 static bool shadow_mmu_holes(struct kvm_vcpu *vcpu, struct kvm_prefault *p)
