@@ -6,78 +6,22 @@
 #define KVM_PREFAULT_ARCH_H
 
 #include <asm/ptrace.h>
-#include "arch-generic.h"
 
 #define AUDIT_ARCH_NATIVE	AUDIT_ARCH_AARCH64
 
-#define INSN_SVC		0xd4000001
+#define INSN_CALL		0xd4000001
 
 struct arch_regs {
 	struct user_pt_regs r;
 };
 
-static inline uintptr_t arch_pc(const struct arch_regs *regs)
-{
-	return regs->r.pc;
-}
+#define CALL_NR(state)		((state)->r.regs[8])
+#define CALL_ARG(state, n)	((state)->r.regs[n])
 
-static inline uintptr_t arch_sp(const struct arch_regs *regs)
-{
-	return regs->r.sp;
-}
+#define BRANCH_REACH		(128L << 20)
+#define BRANCH_MARGIN		4096
 
-static inline void arch_set_call(struct arch_regs *regs, uintptr_t pc, long nr,
-				 long a0, long a1, long a2)
-{
-	regs->r.pc = pc;
-	regs->r.regs[8] = nr;
-	regs->r.regs[0] = a0;
-	regs->r.regs[1] = a1;
-	regs->r.regs[2] = a2;
-}
-
-/* Makes of the registers at a stop those to continue with. */
-static inline enum resume arch_resume(struct arch_regs *regs,
-				      const unsigned char *code, bool event)
-{
-	const unsigned long args[4] = {
-		regs->r.regs[0], regs->r.regs[1], regs->r.regs[2], regs->r.regs[3],
-	};
-	long nr = regs->r.regs[8], error = -(long)regs->r.regs[0];
-
-	if (event && is_insn(code, INSN_SVC)) {
-		if (restarts_by_block(nr, args)) {
-			regs->r.regs[8] = NR_RESTART_SYSCALL;
-			return RESUME_RESTART;
-		}
-		return ends_by_handler(nr) ? RESUME_UNLESS_SIGNAL :
-					     RESUME_RESTART;
-	}
-
-	/* The end of a call that the kernel is about to restart: too early. */
-	if (!is_insn(code - INSN_SIZE, INSN_SVC) ||
-	    (error >= ERESTARTSYS && error <= ERESTART_RESTARTBLOCK))
-		return RESUME_NOT_HERE;
-
-	return RESUME_RETURN;
-}
-
-/* From registers that restart a call to such that let it fail. */
-static inline void arch_return_eintr(struct arch_regs *regs)
-{
-	regs->r.regs[0] = -EINTR;
-	regs->r.pc += INSN_SIZE;
-}
-
-#define BRANCH_REACH	(128L << 20)
-
-/* There is no branch without a register but a direct one. */
-static inline bool arch_reaches(uintptr_t from, uintptr_t to)
-{
-	long distance = to - from;
-
-	return distance > -BRANCH_REACH + 4096 && distance < BRANCH_REACH - 4096;
-}
+#include "arch-generic.h"
 
 /*
  *	call:		svc	#0
@@ -138,8 +82,8 @@ static inline void arch_stub(unsigned char *stub, uintptr_t addr, uintptr_t hop,
 {
 	static const unsigned int regs[] = { 0, 1, 2, 8 };
 	uint32_t code[STUB_DATA / INSN_SIZE] = {
-		INSN_SVC, insn_b(STUB_RESTORE - 4),
-		INSN_SVC, 0xd2800008 | (NR_CLOSE << 5), INSN_SVC,
+		INSN_CALL, insn_b(STUB_RESTORE - 4),
+		INSN_CALL, 0xd2800008 | (NR_CLOSE << 5), INSN_CALL,
 	};
 	uint64_t data[ARRAY_SIZE(regs) + 1];
 	unsigned int i, at = STUB_RESTORE;

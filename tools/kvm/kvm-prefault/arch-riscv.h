@@ -6,78 +6,23 @@
 #define KVM_PREFAULT_ARCH_H
 
 #include <asm/ptrace.h>
-#include "arch-generic.h"
 
 #define AUDIT_ARCH_NATIVE	AUDIT_ARCH_RISCV64
 
-#define INSN_ECALL		0x00000073
+#define INSN_CALL		0x00000073
 
 struct arch_regs {
 	struct user_regs_struct r;
 };
 
-static inline uintptr_t arch_pc(const struct arch_regs *regs)
-{
-	return regs->r.pc;
-}
+#define CALL_NR(state)		((state)->r.a7)
+#define CALL_ARG(state, n)	((state)->r.a##n)
 
-static inline uintptr_t arch_sp(const struct arch_regs *regs)
-{
-	return regs->r.sp;
-}
+/* A jump with an offset is short. */
+#define BRANCH_REACH		(1L << 20)
+#define BRANCH_MARGIN		1024
 
-static inline void arch_set_call(struct arch_regs *regs, uintptr_t pc, long nr,
-				 long a0, long a1, long a2)
-{
-	regs->r.pc = pc;
-	regs->r.a7 = nr;
-	regs->r.a0 = a0;
-	regs->r.a1 = a1;
-	regs->r.a2 = a2;
-}
-
-/* Makes of the registers at a stop those to continue with. */
-static inline enum resume arch_resume(struct arch_regs *regs,
-				      const unsigned char *code, bool event)
-{
-	const unsigned long args[4] = {
-		regs->r.a0, regs->r.a1, regs->r.a2, regs->r.a3,
-	};
-	long nr = regs->r.a7, error = -(long)regs->r.a0;
-
-	if (event && is_insn(code, INSN_ECALL)) {
-		if (restarts_by_block(nr, args)) {
-			regs->r.a7 = NR_RESTART_SYSCALL;
-			return RESUME_RESTART;
-		}
-		return ends_by_handler(nr) ? RESUME_UNLESS_SIGNAL :
-					     RESUME_RESTART;
-	}
-
-	/* The end of a call that the kernel is about to restart: too early. */
-	if (!is_insn(code - INSN_SIZE, INSN_ECALL) ||
-	    (error >= ERESTARTSYS && error <= ERESTART_RESTARTBLOCK))
-		return RESUME_NOT_HERE;
-
-	return RESUME_RETURN;
-}
-
-/* From registers that restart a call to such that let it fail. */
-static inline void arch_return_eintr(struct arch_regs *regs)
-{
-	regs->r.a0 = -EINTR;
-	regs->r.pc += INSN_SIZE;
-}
-
-#define JAL_REACH	(1L << 20)
-
-/* There is no jump without a register but a direct one, and it is short. */
-static inline bool arch_reaches(uintptr_t from, uintptr_t to)
-{
-	long distance = to - from;
-
-	return distance > -JAL_REACH + 1024 && distance < JAL_REACH - 1024;
-}
+#include "arch-generic.h"
 
 /*
  *	call:		ecall
@@ -149,8 +94,8 @@ static inline void arch_stub(unsigned char *stub, uintptr_t addr, uintptr_t hop,
 		resume->r.a0, resume->r.a1, resume->r.a2, resume->r.a7, hop,
 	};
 	uint32_t code[STUB_DATA / INSN_SIZE] = {
-		INSN_ECALL, insn_j(STUB_RESTORE - 4),
-		INSN_ECALL, 0x00000893 | NR_CLOSE << 20, INSN_ECALL,
+		INSN_CALL, insn_j(STUB_RESTORE - 4),
+		INSN_CALL, 0x00000893 | NR_CLOSE << 20, INSN_CALL,
 	};
 	unsigned int i, at = STUB_RESTORE;
 

@@ -671,53 +671,18 @@ static int reopen(struct session *s)
 	return session_open(s, s->pid);
 }
 
-/* One try of session_ioctl(); UNSUITABLE: the thread has other things to do. */
-static int try_ioctl(struct session *s, int fd, unsigned long request,
-		     const void *arg, size_t len, unsigned long value,
-		     long *result)
-{
-	unsigned char copy[STUB_ARG_MAX] = {};
-	int r;
-
-	if (arg) {
-		memcpy(copy, arg, len);
-		if (!poke(s, slot_arg(s), copy, sizeof(copy)))
-			return gone(s->tid);
-		value = slot_arg(s);
-	}
-	if (s->fresh && s->stop == STOP_EVENT && signal_waits(s)) {
-		session_close(s);
-		return UNSUITABLE;
-	}
-
-	r = start_call(s, STUB_CALL, fd, request, value);
-	if (r)
-		return r;
-
-	return finish_call(s, result);
-}
-
-/*
- * Runs an ioctl in the thread; @arg of @len bytes is an input that the ioctl
- * gets a pointer to, without it it gets @value.
- */
-int session_ioctl(struct session *s, int fd, unsigned long request,
-		  const void *arg, size_t len, unsigned long value,
-		  long *result)
-{
-	int r, try;
-
-	for (try = 0; try < TRIES; try++) {
-		r = try_ioctl(s, fd, request, arg, len, value, result);
-		if (r != UNSUITABLE)
-			return r;
-		r = reopen(s);
-		if (r)
-			return r;
-	}
-
-	return fail(ST_BUSY, "process %d is busy with signals", s->pid);
-}
+/* An ioctl, and what came of it. */
+struct call {
+	int fd;
+	unsigned long request;
+	/* An input that the ioctl gets a pointer to; NULL: it gets value. */
+	const void *arg;
+	size_t len;
+	unsigned long value;
+	/* If set, the ioctl's result is a descriptor, to be brought here. */
+	int *local_fd;
+	long result;
+};
 
 static int fetch_fd(struct session *s, int fd)
 {
@@ -732,42 +697,53 @@ static int fetch_fd(struct session *s, int fd)
 	return local;
 }
 
-/* One try of session_ioctl_fd(). */
-static int try_ioctl_fd(struct session *s, int fd, unsigned long request,
-			int *local_fd)
+/* The stub closes it in the target, whether or not we are still there. */
+static int fetch_result(struct session *s, const struct call *c)
 {
-	long result, closed;
-	int r;
+	long closed;
 
-	if (s->fresh && s->stop == STOP_EVENT && signal_waits(s)) {
-		session_close(s);
-		return UNSUITABLE;
-	}
-	r = start_call(s, STUB_CALL_FD, fd, request, 0);
-	if (r)
-		return r;
-	r = finish_call(s, &result);
-	if (r)
-		return r;
-
-	*local_fd = result < 0 ? result : fetch_fd(s, result);
-	if (*local_fd == -1)
-		*local_fd = -errno;
+	*c->local_fd = c->result < 0 ? c->result : fetch_fd(s, c->result);
+	if (*c->local_fd == -1)
+		*c->local_fd = -errno;
 
 	return finish_call(s, &closed);
 }
 
-/*
- * Runs an ioctl that returns a descriptor, and brings that descriptor here.
- * The stub closes it in the target, whether or not we are still there.
- */
-int session_ioctl_fd(struct session *s, int fd, unsigned long request,
-		     int *local_fd)
+/* One try; UNSUITABLE: the thread has other things to do. */
+static int try_call(struct session *s, struct call *c)
+{
+	unsigned char copy[STUB_ARG_MAX] = {};
+	unsigned long value = c->value;
+	int r;
+
+	if (c->arg) {
+		memcpy(copy, c->arg, c->len);
+		if (!poke(s, slot_arg(s), copy, sizeof(copy)))
+			return gone(s->tid);
+		value = slot_arg(s);
+	}
+	if (s->fresh && s->stop == STOP_EVENT && signal_waits(s)) {
+		session_close(s);
+		return UNSUITABLE;
+	}
+
+	r = start_call(s, c->local_fd ? STUB_CALL_FD : STUB_CALL, c->fd,
+		       c->request, value);
+	if (r)
+		return r;
+	r = finish_call(s, &c->result);
+	if (r || !c->local_fd)
+		return r;
+
+	return fetch_result(s, c);
+}
+
+static int session_call(struct session *s, struct call *c)
 {
 	int r, try;
 
 	for (try = 0; try < TRIES; try++) {
-		r = try_ioctl_fd(s, fd, request, local_fd);
+		r = try_call(s, c);
 		if (r != UNSUITABLE)
 			return r;
 		r = reopen(s);
@@ -776,6 +752,33 @@ int session_ioctl_fd(struct session *s, int fd, unsigned long request,
 	}
 
 	return fail(ST_BUSY, "process %d is busy with signals", s->pid);
+}
+
+/*
+ * Runs an ioctl in the thread; @arg of @len bytes is an input that the ioctl
+ * gets a pointer to, without it it gets @value.
+ */
+int session_ioctl(struct session *s, int fd, unsigned long request,
+		  const void *arg, size_t len, unsigned long value,
+		  long *result)
+{
+	struct call c = {
+		.fd = fd, .request = request, .arg = arg, .len = len, .value = value,
+	};
+	int r = session_call(s, &c);
+
+	if (r == ST_OK)
+		*result = c.result;
+	return r;
+}
+
+/* Runs an ioctl that returns a descriptor, and brings that descriptor here. */
+int session_ioctl_fd(struct session *s, int fd, unsigned long request,
+		     int *local_fd)
+{
+	struct call c = { .fd = fd, .request = request, .local_fd = local_fd };
+
+	return session_call(s, &c);
 }
 
 /* Waits until the thread has left the stub. */
