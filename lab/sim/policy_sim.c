@@ -18,8 +18,6 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "../native/kernel.h"
-
 #include <linux/kvm_prefault_policy.h>
 
 #include "model.h"

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0 */
-/* As much of KUnit as virt/kvm/kvm_pt_kunit.c uses, as a program. */
+/* As much of KUnit as tests of pure functions use: the suite becomes main(). */
 #ifndef __KUNIT_TEST_H
 #define __KUNIT_TEST_H
 
@@ -34,15 +34,26 @@ struct kunit_suite {
 		kunit_fail(test, #ok, stop);					\
 } while (0)
 
-#define KUNIT_EXPECT_EQ(test, a, b)		kunit_want(test, (a) == (b), 0)
-#define KUNIT_EXPECT_LE(test, a, b)		kunit_want(test, (a) <= (b), 0)
-#define KUNIT_EXPECT_GE(test, a, b)		kunit_want(test, (a) >= (b), 0)
-#define KUNIT_EXPECT_GT(test, a, b)		kunit_want(test, (a) > (b), 0)
+#define kunit_compare(test, a, op, b, stop) do {				\
+	__auto_type _left = (a);						\
+	__auto_type _right = (b);						\
+										\
+	if (_left op _right)							\
+		break;								\
+	fprintf(stderr, "# %lld and %lld:\n", (long long)_left, (long long)_right); \
+	kunit_fail(test, #a " " #op " " #b, stop);				\
+} while (0)
+
+#define KUNIT_EXPECT_EQ(test, a, b)		kunit_compare(test, a, ==, b, 0)
+#define KUNIT_EXPECT_LE(test, a, b)		kunit_compare(test, a, <=, b, 0)
+#define KUNIT_EXPECT_GE(test, a, b)		kunit_compare(test, a, >=, b, 0)
+#define KUNIT_EXPECT_GT(test, a, b)		kunit_compare(test, a, >, b, 0)
 #define KUNIT_EXPECT_TRUE(test, a)		kunit_want(test, a, 0)
 #define KUNIT_EXPECT_FALSE(test, a)		kunit_want(test, !(a), 0)
 #define KUNIT_EXPECT_NOT_NULL(test, a)		kunit_want(test, a, 0)
 #define KUNIT_EXPECT_STREQ(test, a, b)		kunit_want(test, !strcmp(a, b), 0)
-#define KUNIT_ASSERT_EQ(test, a, b)		kunit_want(test, (a) == (b), 1)
+#define KUNIT_ASSERT_EQ(test, a, b)		kunit_compare(test, a, ==, b, 1)
+#define KUNIT_ASSERT_GE(test, a, b)		kunit_compare(test, a, >=, b, 1)
 #define KUNIT_ASSERT_FALSE(test, a)		kunit_want(test, !(a), 1)
 #define KUNIT_ASSERT_NOT_NULL(test, a)		kunit_want(test, a, 1)
 #define KUNIT_ASSERT_STREQ_MSG(test, a, b, fmt, ...)				\

@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0 */
-/* What kvm_pt_iter.h and its tests need of the kernel's headers. */
+/*
+ * What kvm_pt_iter.h, kvm_prefault_policy.h and their tests need of the kernel's
+ * headers.
+ */
 #ifndef __KVM_PT_SHIM_H
 #define __KVM_PT_SHIM_H
 
@@ -11,6 +14,8 @@
 #include <string.h>
 
 typedef uint8_t u8;
+typedef int8_t s8;
+typedef uint16_t u16;
 typedef uint32_t u32;
 typedef uint64_t u64;
 
@@ -23,8 +28,17 @@ typedef uint64_t u64;
 #define BIT(n)			(1UL << (n))
 #define BIT_ULL(n)		(1ULL << (n))
 #define GENMASK(h, l)		((~0UL << (l)) & (~0UL >> (63 - (h))))
-#define min(a, b)		((a) < (b) ? (a) : (b))
+#define GENMASK_ULL(h, l)	((~0ULL << (l)) & (~0ULL >> (63 - (h))))
+#define likely(x)		__builtin_expect(!!(x), 1)
+#define min(a, b)		({ __auto_type _a = (a); __auto_type _b = (b); _a < _b ? _a : _b; })
+#define max(a, b)		({ __auto_type _a = (a); __auto_type _b = (b); _a > _b ? _a : _b; })
+#define clamp(v, lo, hi)	min(max(v, lo), hi)
 #define ARRAY_SIZE(x)		(sizeof(x) / sizeof((x)[0]))
+
+static inline int fls64(u64 x)
+{
+	return x ? 64 - __builtin_clzll(x) : 0;
+}
 
 /* Aligned as the kernel's are, and of exactly that size, for ASan to see. */
 #define GFP_KERNEL		0
