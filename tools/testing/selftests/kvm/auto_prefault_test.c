@@ -376,6 +376,26 @@ TEST_F_TIMEOUT(auto_prefault, host_holes, PVM_TIMEOUT_SECONDS)
 	pvm_expect_patterns(pvm.full_pages);
 }
 
+/* What KVM_PRE_FAULT_MEMORY says is done is mapped, whether it was there or not. */
+TEST_F_TIMEOUT(auto_prefault, pre_fault_holes, PVM_TIMEOUT_SECONDS)
+{
+	const u64 nr = 2 * pvm.full_pages;
+	void *hva;
+	u64 i;
+
+	if (!kvm_has_cap(KVM_CAP_PRE_FAULT_MEMORY) || pvm_uses_shadow_mmu())
+		SKIP(return, "No KVM_PRE_FAULT_MEMORY");
+
+	pvm_create(1);
+	hva = pvm_add_memory(0, nr);
+	for (i = 0; i < nr; i++)
+		if (i % 3)
+			kvm_madvise(pvm_page(hva, i), pvm.page_size, MADV_DONTNEED);
+
+	pvm_pre_fault(nr);
+	pvm_expect_mapped(0, nr);
+}
+
 /* Statistics say what became of every page of a window. */
 TEST_F_TIMEOUT(auto_prefault, statistics, PVM_TIMEOUT_SECONDS)
 {

@@ -262,12 +262,7 @@ TEST_F_TIMEOUT(prefault_dirty, exact, PVM_TIMEOUT_SECONDS)
  */
 TEST_F_TIMEOUT(prefault_dirty, pre_fault, PVM_TIMEOUT_SECONDS)
 {
-	struct kvm_pre_fault_memory range = {
-		.gpa = PREFAULT_GPA,
-		.size = LOG_PAGES * pvm.page_size,
-	};
 	u64 count;
-	int ret;
 
 	dirty = variant->params;
 	if (!kvm_has_cap(KVM_CAP_PRE_FAULT_MEMORY) || !dirty_supported())
@@ -279,11 +274,7 @@ TEST_F_TIMEOUT(prefault_dirty, pre_fault, PVM_TIMEOUT_SECONDS)
 	if (!dirty.late)
 		collect_dirty();
 
-	while (range.size) {
-		ret = __vcpu_ioctl(pvm.vcpus[0], KVM_PRE_FAULT_MEMORY, &range);
-		TEST_ASSERT(!ret || errno == EINTR || errno == EAGAIN,
-			    KVM_IOCTL_ERROR(KVM_PRE_FAULT_MEMORY, ret));
-	}
+	pvm_pre_fault(LOG_PAGES);
 	if (dirty.late)
 		start_logging();
 	count = collect_dirty();

@@ -401,19 +401,6 @@ static int parse_name(const char *what, const char *arg,
 	exit(1);
 }
 
-static u32 parse_number(const char *what, const char *arg, u32 max)
-{
-	char *end;
-	unsigned long value = strtoul(arg, &end, 0);
-
-	if (*arg < '0' || *arg > '9' || *end || !value || value > max) {
-		fprintf(stderr, "%s: a number from 1 to %u, not '%s'\n", what,
-			max, arg);
-		exit(1);
-	}
-	return value;
-}
-
 static void parse_args(int argc, char *argv[])
 {
 	u64 page_size = getpagesize();
@@ -437,22 +424,22 @@ static void parse_args(int argc, char *argv[])
 			params.fixed = true;
 			break;
 		case 'n':
-			params.npages = parse_number("-n", optarg, MAX_PAGES);
+			params.npages = prefault_parse_number("-n", optarg, 1, MAX_PAGES);
 			break;
 		case 's':
-			params.seed = parse_number("-s", optarg, INT_MAX - 1);
+			params.seed = prefault_parse_number("-s", optarg, 1, INT_MAX - 1);
 			break;
 		case 'v':
-			params.nr_vcpus = parse_number("-v", optarg, MAX_VCPUS);
+			params.nr_vcpus = prefault_parse_number("-v", optarg, 1, MAX_VCPUS);
 			break;
 		case 'W':
 			params.write = true;
 			break;
 		case 't':
-			params.stride = parse_number("-t", optarg, MAX_PAGES);
+			params.stride = prefault_parse_number("-t", optarg, 1, MAX_PAGES);
 			break;
 		case 'z':
-			params.sparse = parse_number("-z", optarg, MAX_PAGES);
+			params.sparse = prefault_parse_number("-z", optarg, 1, MAX_PAGES);
 			break;
 		case 'P':
 			params.populated = true;

@@ -214,18 +214,6 @@ static void help(const char *name, int status)
 	exit(status);
 }
 
-static u32 number(const char *what, const char *arg, u32 min, u32 max)
-{
-	char *end;
-	unsigned long value = strtoul(arg, &end, 0);
-
-	if (*arg < '0' || *arg > '9' || *end || value < min || value > max) {
-		fprintf(stderr, "%s: a number from %u to %u, not '%s'\n", what, min, max, arg);
-		exit(1);
-	}
-	return value;
-}
-
 static void parse_args(int argc, char *argv[])
 {
 	int opt;
@@ -233,19 +221,19 @@ static void parse_args(int argc, char *argv[])
 	while ((opt = getopt(argc, argv, "n:i:t:r:s:wh")) != -1) {
 		switch (opt) {
 		case 'n':
-			params.npages = number("-n", optarg, 1, MAX_PAGES);
+			params.npages = prefault_parse_number("-n", optarg, 1, MAX_PAGES);
 			break;
 		case 'i':
-			params.stride = number("-i", optarg, 1, MAX_PAGES);
+			params.stride = prefault_parse_number("-i", optarg, 1, MAX_PAGES);
 			break;
 		case 't':
-			params.touched = number("-t", optarg, 0, MAX_PAGES);
+			params.touched = prefault_parse_number("-t", optarg, 0, MAX_PAGES);
 			break;
 		case 'r':
-			params.rounds = number("-r", optarg, 1, MAX_ROUNDS);
+			params.rounds = prefault_parse_number("-r", optarg, 1, MAX_ROUNDS);
 			break;
 		case 's':
-			params.step = number("-s", optarg, 0, MAX_PAGES);
+			params.step = prefault_parse_number("-s", optarg, 0, MAX_PAGES);
 			break;
 		case 'w':
 			params.wait = true;

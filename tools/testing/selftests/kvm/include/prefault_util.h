@@ -115,4 +115,7 @@ struct prefault_uffd *prefault_uffd_start(void *hva, u64 size, u64 chunk,
 void prefault_uffd_stop(struct prefault_uffd *uffd);
 void prefault_uffd_free(struct prefault_uffd *uffd);
 
+/* The number that the option @what was given; ends the program if it is none. */
+u32 prefault_parse_number(const char *what, const char *arg, u32 min, u32 max);
+
 #endif /* SELFTEST_KVM_PREFAULT_UTIL_H */

@@ -151,6 +151,8 @@ u64 pvm_nr_faults(const struct prefault_stats *stats);
 
 /* The last @nr loads are expected to have found their pages' patterns. */
 void pvm_expect_patterns(u64 nr);
+/* KVM_PRE_FAULT_MEMORY for the first @nr pages, until all of them are done. */
+void pvm_pre_fault(u64 nr);
 /* Loads [first, first + nr), and expects all of it to be mapped already. */
 void pvm_expect_mapped(u64 first, u64 nr);
 /*

@@ -270,3 +270,16 @@ void prefault_uffd_free(struct prefault_uffd *uffd)
 	free(uffd->offsets);
 	free(uffd);
 }
+
+u32 prefault_parse_number(const char *what, const char *arg, u32 min, u32 max)
+{
+	char *end;
+	unsigned long value = strtoul(arg, &end, 0);
+
+	if (*arg < '0' || *arg > '9' || *end || value < min || value > max) {
+		fprintf(stderr, "%s: a number from %u to %u, not '%s'\n", what, min,
+			max, arg);
+		exit(1);
+	}
+	return value;
+}

@@ -365,6 +365,21 @@ void pvm_expect_patterns(u64 nr)
 	}
 }
 
+void pvm_pre_fault(u64 nr)
+{
+	struct kvm_pre_fault_memory range = {
+		.gpa = PREFAULT_GPA,
+		.size = nr * pvm.page_size,
+	};
+	int ret;
+
+	while (range.size) {
+		ret = __vcpu_ioctl(pvm.vcpus[0], KVM_PRE_FAULT_MEMORY, &range);
+		TEST_ASSERT(!ret || errno == EINTR || errno == EAGAIN,
+			    KVM_IOCTL_ERROR(KVM_PRE_FAULT_MEMORY, ret));
+	}
+}
+
 void pvm_expect_mapped(u64 first, u64 nr)
 {
 	struct prefault_stats stats = pvm_load_range(first, nr);
