@@ -84,6 +84,7 @@ struct fixture {
 	struct kvm_s2_mmu mmu;
 	struct kvm_pgtable pgt;
 	struct kvm_prefault_batch batch;
+	struct page *page[NR];
 	DECLARE_BITMAP(holes, KVM_PREFAULT_PAGES_MAX);
 };
 
@@ -161,10 +162,10 @@ static void fill_empty(struct kunit *test)
 
 		KUNIT_EXPECT_TRUE(test, kvm_pte_valid(pte));
 		KUNIT_EXPECT_EQ(test, kvm_pte_to_phys(pte),
-				page_to_phys(f->batch.page[i]));
+				page_to_phys(f->page[i]));
 		KUNIT_EXPECT_EQ(test, kvm_pgtable_stage2_pte_prot(pte), RWX);
 		KUNIT_EXPECT_EQ(test, pte & AF, 0);
-		KUNIT_EXPECT_TRUE(test, PageDirty(f->batch.page[i]));
+		KUNIT_EXPECT_TRUE(test, PageDirty(f->page[i]));
 	}
 
 	/* Once more: everything is there. */
@@ -183,7 +184,7 @@ static void fill_young_and_readonly(struct kunit *test)
 	pte = *page_entry(f, 0);
 	KUNIT_EXPECT_EQ(test, kvm_pgtable_stage2_pte_prot(pte), KVM_PGTABLE_PROT_R);
 	KUNIT_EXPECT_NE(test, pte & AF, 0);
-	KUNIT_EXPECT_FALSE(test, PageDirty(f->batch.page[0]));
+	KUNIT_EXPECT_FALSE(test, PageDirty(f->page[0]));
 }
 
 /* What is not zero stays what it is: valid, locked, annotated. */
@@ -214,7 +215,7 @@ static void fill_between(struct kunit *test)
 	KUNIT_EXPECT_EQ(test, *page_entry(f, 1), valid);
 	KUNIT_EXPECT_EQ(test, *page_entry(f, 3), annotated);
 	KUNIT_EXPECT_EQ(test, *page_entry(f, 5), locked);
-	KUNIT_EXPECT_FALSE(test, PageDirty(f->batch.page[1]));
+	KUNIT_EXPECT_FALSE(test, PageDirty(f->page[1]));
 
 	WRITE_ONCE(*page_entry(f, 5), 0);
 }
@@ -232,7 +233,7 @@ static void fill_sparse(struct kunit *test)
 	KUNIT_EXPECT_EQ(test, fill(f, RWX, false), NR);
 	for (i = 0; i < NR; i++) {
 		KUNIT_EXPECT_EQ(test, kvm_pte_to_phys(*page_entry(f, 3 + 2 * i)),
-				page_to_phys(f->batch.page[i]));
+				page_to_phys(f->page[i]));
 		KUNIT_EXPECT_EQ(test, *page_entry(f, 4 + 2 * i), 0);
 	}
 	KUNIT_EXPECT_EQ(test, *page_entry(f, 0), 0);
@@ -266,7 +267,7 @@ static void map_over_old(struct kunit *test)
 	KUNIT_ASSERT_EQ(test, fill(f, RWX, true), NR);
 
 	pte = *page_entry(f, 2);
-	KUNIT_EXPECT_EQ(test, map_page(test, 2, page_to_phys(f->batch.page[2])),
+	KUNIT_EXPECT_EQ(test, map_page(test, 2, page_to_phys(f->page[2])),
 			-EAGAIN);
 	KUNIT_EXPECT_EQ(test, *page_entry(f, 2), pte);
 }
@@ -304,8 +305,9 @@ static int pgtable_test_init(struct kunit *test)
 	f->batch.nr = NR;
 	for (i = 0; i < NR; i++) {
 		f->batch.index[i] = i;
-		f->batch.page[i] = alloc_page(GFP_KERNEL);
-		KUNIT_ASSERT_NOT_NULL(test, f->batch.page[i]);
+		f->page[i] = alloc_page(GFP_KERNEL);
+		KUNIT_ASSERT_NOT_NULL(test, f->page[i]);
+		f->batch.pfn[i] = page_to_pfn(f->page[i]);
 	}
 
 	test->priv = f;
@@ -322,8 +324,8 @@ static void pgtable_test_exit(struct kunit *test)
 
 	kvm_pgtable_stage2_destroy(&f->pgt);
 	for (i = 0; i < NR; i++) {
-		ClearPageDirty(f->batch.page[i]);
-		__free_page(f->batch.page[i]);
+		ClearPageDirty(f->page[i]);
+		__free_page(f->page[i]);
 	}
 }
 

@@ -27,6 +27,15 @@ unsigned long kvm_arch_prefault_max_size(struct kvm *kvm)
 	return KVM_PREFAULT_PAGES_MAX * PAGE_SIZE;
 }
 
+/*
+ * Where the hardware does not keep caches and stage-2 attributes coherent, pages
+ * are cleaned with the MMU lock held, and that takes long.
+ */
+unsigned int kvm_arch_prefault_batch(void)
+{
+	return cpus_have_final_cap(ARM64_HAS_STAGE2_FWB) ? KVM_PREFAULT_BATCH : 8;
+}
+
 bool kvm_arch_prefault_holes(struct kvm_vcpu *vcpu, struct kvm_prefault *p)
 {
 	struct kvm *kvm = vcpu->kvm;
@@ -71,32 +80,21 @@ static enum kvm_pgtable_prot prefault_prot(const struct kvm_memory_slot *slot,
 }
 
 /*
- * Cleaning a page takes long and needs only a reference to it, so that it can
- * be done before the MMU lock is taken.
+ * What the guest must not see before it is done: cleaned pages, and tags that
+ * have been initialised.
  */
-static void clean_batch(const struct kvm_prefault_batch *batch)
+static void prepare_batch(struct kvm *kvm, const struct kvm_prefault_batch *batch)
 {
-	unsigned int i;
-
-	if (cpus_have_final_cap(ARM64_HAS_STAGE2_FWB))
-		return;
-
-	for (i = 0; i < batch->nr; i++)
-		__clean_dcache_guest_page(page_address(batch->page[i]), PAGE_SIZE);
-}
-
-/* Initialises the tags, before the guest can see the pages. */
-static void sanitise_batch(struct kvm *kvm, const struct kvm_prefault_batch *batch)
-{
+	bool clean = !cpus_have_final_cap(ARM64_HAS_STAGE2_FWB);
 	unsigned int i;
 
 	lockdep_assert_held(&kvm->mmu_lock);
 
-	if (!kvm_has_mte(kvm))
-		return;
+	for (i = 0; clean && i < batch->nr; i++)
+		__clean_dcache_guest_page(pfn_to_kaddr(batch->pfn[i]), PAGE_SIZE);
 
-	for (i = 0; i < batch->nr; i++)
-		sanitise_mte_tags(kvm, page_to_pfn(batch->page[i]), PAGE_SIZE);
+	for (i = 0; kvm_has_mte(kvm) && i < batch->nr; i++)
+		sanitise_mte_tags(kvm, batch->pfn[i], PAGE_SIZE);
 }
 
 void kvm_arch_prefault_map(struct kvm_vcpu *vcpu, struct kvm_prefault *p,
@@ -106,14 +104,12 @@ void kvm_arch_prefault_map(struct kvm_vcpu *vcpu, struct kvm_prefault *p,
 	gfn_t end = p->window.gfn + batch->index[batch->nr - 1] + 1;
 	struct kvm *kvm = vcpu->kvm;
 
-	clean_batch(batch);
-
 	read_lock(&kvm->mmu_lock);
 
 	if (mmu_invalidate_retry_gfn_range(kvm, p->mmu_seq, start, end)) {
 		p->stop = KVM_PREFAULT_STALE;
 	} else {
-		sanitise_batch(kvm, batch);
+		prepare_batch(kvm, batch);
 		kvm_pgtable_stage2_fill(kvm->arch.mmu.pgt, gfn_to_gpa(start), batch,
 					prefault_prot(p->slot, batch->writable),
 					can_map_old(kvm));
