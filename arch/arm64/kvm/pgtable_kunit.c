@@ -85,7 +85,6 @@ struct fixture {
 	struct kvm_pgtable pgt;
 	struct kvm_prefault_batch batch;
 	struct page *page[NR];
-	DECLARE_BITMAP(holes, KVM_PREFAULT_PAGES_MAX);
 };
 
 static int find_entry(const struct kvm_pgtable_visit_ctx *ctx,
@@ -115,6 +114,12 @@ static kvm_pte_t *page_entry(struct fixture *f, unsigned int i)
 	return entry(f, WINDOW + i * PAGE_SIZE);
 }
 
+static kvm_pte_t *last_level(struct fixture *f, u64 addr)
+{
+	guard(rcu)();
+	return kvm_pgtable_stage2_last_level(&f->pgt, addr);
+}
+
 static int map_page(struct kunit *test, unsigned int i, phys_addr_t phys)
 {
 	struct fixture *f = test->priv;
@@ -134,6 +139,7 @@ static int annotate_page(struct kunit *test, unsigned int i)
 
 static unsigned int fill(struct fixture *f, enum kvm_pgtable_prot prot, bool old)
 {
+	guard(rcu)();
 	f->batch.mapped = 0;
 	kvm_pgtable_stage2_fill(&f->pgt, WINDOW + f->batch.index[0] * PAGE_SIZE,
 				&f->batch, prot, old);
@@ -150,6 +156,8 @@ static void fill_empty(struct kunit *test)
 
 	KUNIT_ASSERT_EQ(test, map_page(test, NR, 0), 0);
 	table = page_entry(f, NR);
+	KUNIT_EXPECT_PTR_EQ(test, last_level(f, WINDOW), table - NR);
+	KUNIT_EXPECT_PTR_EQ(test, last_level(f, WINDOW + NR * PAGE_SIZE), table);
 	count = page_count(virt_to_page(table));
 	cmos = nr_cmos;
 
@@ -206,10 +214,6 @@ static void fill_between(struct kunit *test)
 	table = page_entry(f, 0);
 	count = page_count(virt_to_page(table));
 
-	bitmap_zero(f->holes, NR);
-	KUNIT_EXPECT_TRUE(test, kvm_pgtable_stage2_scan(&f->pgt, WINDOW, NR, f->holes));
-	KUNIT_EXPECT_EQ(test, f->holes[0], 0xd5);
-
 	KUNIT_EXPECT_EQ(test, fill(f, RWX, false), NR - 3);
 	KUNIT_EXPECT_EQ(test, page_count(virt_to_page(table)), count + NR - 3);
 	KUNIT_EXPECT_EQ(test, *page_entry(f, 1), valid);
@@ -245,14 +249,14 @@ static void fill_without_table(struct kunit *test)
 	struct fixture *f = test->priv;
 	kvm_pte_t block;
 
-	KUNIT_EXPECT_FALSE(test, kvm_pgtable_stage2_scan(&f->pgt, WINDOW, NR, f->holes));
+	KUNIT_EXPECT_NULL(test, last_level(f, WINDOW));
 	KUNIT_EXPECT_EQ(test, fill(f, RWX, true), 0);
 	KUNIT_EXPECT_EQ(test, *entry(f, WINDOW), 0);
 
 	KUNIT_ASSERT_EQ(test, kvm_pgtable_stage2_map(&f->pgt, WINDOW, PMD_SIZE, 0,
 						     RWX, test, 0), 0);
 	block = *entry(f, WINDOW);
-	KUNIT_EXPECT_FALSE(test, kvm_pgtable_stage2_scan(&f->pgt, WINDOW, NR, f->holes));
+	KUNIT_EXPECT_NULL(test, last_level(f, WINDOW));
 	KUNIT_EXPECT_EQ(test, fill(f, RWX, true), 0);
 	KUNIT_EXPECT_EQ(test, *entry(f, WINDOW), block);
 }
