@@ -291,9 +291,9 @@ static __always_inline void look_at_host(struct kvm *kvm,
 	local_irq_restore(flags);
 }
 
-/* A hint only, and so plain reads will do. */
 static __always_inline bool ptes_none(const pte_t *ptep)
 {
+	/* A hint: what is decided by it is checked again. */
 	return pte_none(__pte(data_race(pte_val(ptep[0]) | pte_val(ptep[1]) |
 					pte_val(ptep[2]) | pte_val(ptep[3]) |
 					pte_val(ptep[4]) | pte_val(ptep[5]) |

@@ -37,15 +37,16 @@ unsigned int kvm_arch_prefault_batch(void)
 	return cpus_have_final_cap(ARM64_HAS_STAGE2_FWB) ? KVM_PREFAULT_BATCH : 8;
 }
 
-/* A first look, and so plain reads will do. */
 static __always_inline bool all_valid(const kvm_pte_t *ptep)
 {
+	/* A hint: what is decided by it is checked again. */
 	return kvm_pte_valid(data_race(ptep[0] & ptep[1] & ptep[2] & ptep[3] &
 				       ptep[4] & ptep[5] & ptep[6] & ptep[7]));
 }
 
 static __always_inline bool all_empty(const kvm_pte_t *ptep)
 {
+	/* A hint: what is decided by it is checked again. */
 	return !data_race(ptep[0] | ptep[1] | ptep[2] | ptep[3] |
 			  ptep[4] | ptep[5] | ptep[6] | ptep[7]);
 }

@@ -66,9 +66,9 @@ static pte_t *window_ptep(struct kvm *kvm, const struct kvm_prefault *p)
 	return kvm_riscv_gstage_last_level_ptep(&gstage, p->window.gfn << PAGE_SHIFT);
 }
 
-/* A first look, and so plain reads will do. */
 static __always_inline bool all_present(const pte_t *ptep)
 {
+	/* A hint: what is decided by it is checked again. */
 	return data_race(pte_val(ptep[0]) & pte_val(ptep[1]) & pte_val(ptep[2]) &
 			 pte_val(ptep[3]) & pte_val(ptep[4]) & pte_val(ptep[5]) &
 			 pte_val(ptep[6]) & pte_val(ptep[7])) & _PAGE_PRESENT;
@@ -76,6 +76,7 @@ static __always_inline bool all_present(const pte_t *ptep)
 
 static __always_inline bool all_empty(const pte_t *ptep)
 {
+	/* A hint: what is decided by it is checked again. */
 	return !data_race(pte_val(ptep[0]) | pte_val(ptep[1]) | pte_val(ptep[2]) |
 			  pte_val(ptep[3]) | pte_val(ptep[4]) | pte_val(ptep[5]) |
 			  pte_val(ptep[6]) | pte_val(ptep[7]));

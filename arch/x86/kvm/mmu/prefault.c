@@ -91,9 +91,9 @@ static void drop_private(struct kvm *kvm, struct kvm_prefault *p)
 			__clear_bit(i, p->holes);
 }
 
-/* A first look, and so plain reads will do. */
 static __always_inline bool all_present(const u64 *sptep)
 {
+	/* A hint: what is decided by it is checked again. */
 	return is_shadow_present_pte(data_race(sptep[0] & sptep[1] & sptep[2] &
 					       sptep[3] & sptep[4] & sptep[5] &
 					       sptep[6] & sptep[7]));
@@ -101,6 +101,7 @@ static __always_inline bool all_present(const u64 *sptep)
 
 static __always_inline bool none_present(const u64 *sptep)
 {
+	/* A hint: what is decided by it is checked again. */
 	return !is_shadow_present_pte(data_race(sptep[0] | sptep[1] | sptep[2] |
 						sptep[3] | sptep[4] | sptep[5] |
 						sptep[6] | sptep[7]));
