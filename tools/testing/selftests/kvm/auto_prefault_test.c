@@ -761,11 +761,15 @@ TEST_F_TIMEOUT(auto_prefault, back_off, PVM_TIMEOUT_SECONDS)
 		    "%lu windows and %lu skipped faults should together be %lu",
 		    stats.windows, stats.backoff, sparse);
 
-	/* Dense again: at most 64 faults are skipped, then the window grows. */
-	limit = 64 + 10 + (PVM_SPAN - sparse) / pvm.full_pages;
+	/*
+	 * Dense again: 64 faults are skipped, then the window grows.  A busy host
+	 * cuts windows short: if it does that to the first or the second one, as
+	 * many are skipped again.
+	 */
+	limit = 3 * 64 + 10 + (PVM_SPAN - sparse) / pvm.full_pages;
 	stats = pvm_load_range(sparse, PVM_SPAN - sparse);
 	pvm_expect_patterns(PVM_SPAN - sparse);
-	TEST_ASSERT(stats.backoff <= 64, "At most 64 faults should be skipped, not %lu",
+	TEST_ASSERT(stats.backoff <= 3 * 64, "At most 3 * 64 faults should be skipped, not %lu",
 		    stats.backoff);
 	TEST_ASSERT(pvm_nr_faults(&stats) <= limit + PVM_FAULT_NOISE,
 		    "%lu dense pages should take %lu faults at most, took %lu",
