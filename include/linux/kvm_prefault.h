@@ -95,7 +95,7 @@ struct kvm_prefault {
 
 /**
  * struct kvm_prefault_batch - host pages to install in one hold of mmu_lock
- * @nr: number of pages, at most KVM_PREFAULT_BATCH
+ * @nr: number of pages, at most KVM_PREFAULT_BATCH; the architecture may drop some
  * @mapped: number of pages that the architecture installed
  * @writable: the host maps these pages writable now
  * @index: page n belongs to window.gfn + index[n]; ascending

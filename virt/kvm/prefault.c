@@ -208,7 +208,8 @@ static struct host_map host_map_pud(pud_t pud, unsigned long hva)
 {
 	return (struct host_map){
 		.pfn = pud_pfn(pud) + ((hva & ~PUD_MASK) >> PAGE_SHIFT),
-		.readable = pud_access_permitted(pud, false) && !pud_special(pud),
+		.readable = pud_access_permitted(pud, false) && !pud_special(pud) &&
+			    !pte_protnone(__pte(pud_val(pud))),
 		.writable = pud_access_permitted(pud, true),
 	};
 }
@@ -217,7 +218,8 @@ static struct host_map host_map_pmd(pmd_t pmd, unsigned long hva)
 {
 	return (struct host_map){
 		.pfn = pmd_pfn(pmd) + ((hva & ~PMD_MASK) >> PAGE_SHIFT),
-		.readable = pmd_access_permitted(pmd, false) && !pmd_special(pmd),
+		.readable = pmd_access_permitted(pmd, false) && !pmd_special(pmd) &&
+			    !pmd_protnone(pmd),
 		.writable = pmd_access_permitted(pmd, true),
 	};
 }
@@ -366,11 +368,21 @@ static __always_inline void take_page(const struct batch_fill *fill, unsigned in
 	}
 }
 
+/* riscv: all entries of a larger page have the PFN of its first one. */
+static __always_inline bool is_napot(pte_t pte)
+{
+#ifdef CONFIG_RISCV
+	return pte_napot(pte);
+#else
+	return false;
+#endif
+}
+
 /* As in GUP-fast: an ordinary page, which userspace may access itself. */
 static __always_inline bool can_access(pte_t pte, bool write)
 {
 	return pte_access_permitted(pte, write) && !pte_special(pte) &&
-	       !pte_protnone(pte);
+	       !pte_protnone(pte) && !is_napot(pte);
 }
 
 static __always_inline void take_pages(void *data, const struct host_map *map,
@@ -407,9 +419,13 @@ static bool must_stop(struct kvm *kvm)
 static void flush_batch(struct kvm_vcpu *vcpu, struct kvm_prefault *p,
 			struct kvm_prefault_batch *batch)
 {
+	unsigned int found;
+
 	if (!batch->nr)
 		return;
 
+	found = batch->nr;
+	p->found += found;
 	batch->mapped = 0;
 	if (p->stop == KVM_PREFAULT_DONE && must_stop(vcpu->kvm))
 		p->stop = KVM_PREFAULT_BUSY;
@@ -422,9 +438,8 @@ static void flush_batch(struct kvm_vcpu *vcpu, struct kvm_prefault *p,
 		p->mapped += batch->mapped;
 	}
 	vcpu->stat.generic.prefault_mapped += batch->mapped;
-	vcpu->stat.generic.prefault_raced += batch->nr - batch->mapped;
+	vcpu->stat.generic.prefault_raced += found - batch->mapped;
 
-	p->found += batch->nr;
 	batch->nr = 0;
 }
 
@@ -667,8 +682,9 @@ unsigned int kvm_prefault_resident(struct kvm_vcpu *vcpu, gfn_t gfn, u64 nr)
 		.mmu_seq = sample_mmu_seq(vcpu->kvm),
 	};
 
-	if (!slot || slot->flags & KVM_MEMSLOT_INVALID ||
-	    kvm_memslot_is_gmem_only(slot))
+	/* What is in KVM's own memslots is mapped by rules of its own. */
+	if (!slot || slot->id >= KVM_USER_MEM_SLOTS ||
+	    slot->flags & KVM_MEMSLOT_INVALID || kvm_memslot_is_gmem_only(slot))
 		return 0;
 
 	nr = min(nr, KVM_PREFAULT_PAGES_MAX - (gfn & (KVM_PREFAULT_PAGES_MAX - 1)));
