@@ -24,6 +24,10 @@
  *
  * The pages of a window are served in batches, each with a short hold of
  * mmu_lock, so that neither a waiting writer nor a signal waits for a window.
+ *
+ * A fault that mapped a huge page is followed by the same for huge pages: the
+ * entries of a window are then those of the table above.  What the host maps by
+ * pages is left out, as is what KVM has a table of pages for.
  */
 #define pr_fmt(fmt) KBUILD_MODNAME ": " fmt
 
@@ -144,7 +148,7 @@ void kvm_prefault_mark_dirty(struct page *page)
 
 /*
  * A look at the host's page tables for one window, see filter_host_absent().
- * Bit n of @holes is cleared where the host has no page for gfn + n, and moved
+ * Bit n of @holes is cleared where the host does not have page n, and moved
  * to @ro where it can only be mapped read-only.
  */
 struct host_filter {
@@ -287,8 +291,12 @@ static pte_t *host_ptep(struct mm_struct *mm, unsigned long hva,
 static unsigned int pages_of_pmd(const struct kvm_prefault *p, unsigned long hva,
 				 unsigned int first)
 {
-	unsigned int nr = PTRS_PER_PTE - ((hva >> PAGE_SHIFT) & (PTRS_PER_PTE - 1));
+	unsigned int nr;
 
+	if (p->order)
+		return 1;
+
+	nr = PTRS_PER_PTE - ((hva >> PAGE_SHIFT) & (PTRS_PER_PTE - 1));
 	return min(nr, p->window.nr - first);
 }
 
@@ -319,7 +327,8 @@ static void note_ptes(unsigned long *present, pte_t *ptep, unsigned int first,
 
 /*
  * What there is for pages [first, first + nr) of a window: @ptep is the first
- * entry of a table, or NULL, and @leaf is as from host_ptep().
+ * entry of a table, or NULL, and @leaf is as from host_ptep().  A table has no
+ * huge pages.
  */
 typedef void (*host_look_t)(void *data, pte_t *ptep, unsigned int leaf,
 			    unsigned int first, unsigned int nr);
@@ -341,10 +350,10 @@ static __always_inline void look_at_host(struct kvm *kvm,
 	}
 
 	local_irq_save(flags);
-	for (first = 0; first < p->window.nr; first += nr, hva += nr * PAGE_SIZE) {
+	for (first = 0; first < p->window.nr; first += nr, hva += nr * PAGE_SIZE << p->order) {
 		nr = pages_of_pmd(p, hva, first);
 		ptep = host_ptep(kvm->mm, hva, &leaf);
-		look(data, ptep, leaf, first, nr);
+		look(data, p->order ? NULL : ptep, leaf, first, nr);
 	}
 	local_irq_restore(flags);
 }
@@ -426,8 +435,8 @@ static void flush_batch(struct kvm_vcpu *vcpu, struct kvm_prefault *p,
 		p->last = max(p->last, batch->index[batch->nr - 1]);
 		p->mapped += batch->mapped;
 	}
-	vcpu->stat.generic.prefault_mapped += batch->mapped;
-	vcpu->stat.generic.prefault_raced += batch->nr - batch->mapped;
+	vcpu->stat.generic.prefault_mapped += batch->mapped << p->order;
+	vcpu->stat.generic.prefault_raced += (batch->nr - batch->mapped) << p->order;
 
 	for (i = 0; i < batch->nr; i++)
 		kvm_release_page_unused(batch->page[i]);
@@ -436,7 +445,8 @@ static void flush_batch(struct kvm_vcpu *vcpu, struct kvm_prefault *p,
 
 /*
  * Looks up the host pages [first, end) of the window and installs them, full
- * batch by full batch.  Pages that turn out to be missing are left out.
+ * batch by full batch.  Pages that turn out to be missing are left out.  The
+ * first page stands for a huge one.
  */
 static void serve_run(struct kvm_vcpu *vcpu, struct kvm_prefault *p,
 		      struct kvm_prefault_batch *batch,
@@ -446,8 +456,9 @@ static void serve_run(struct kvm_vcpu *vcpu, struct kvm_prefault *p,
 	int i, got, want;
 
 	while (first < end && p->stop == KVM_PREFAULT_DONE) {
-		want = min(end - first, KVM_PREFAULT_BATCH - batch->nr);
-		got = get_user_pages_fast_only(__gfn_to_hva_memslot(p->slot, p->window.gfn + first),
+		want = p->order ? 1 : min(end - first, KVM_PREFAULT_BATCH - batch->nr);
+		got = get_user_pages_fast_only(__gfn_to_hva_memslot(p->slot,
+								    kvm_prefault_gfn(p, first)),
 					       want, flags,
 					       batch->page + batch->nr);
 		for (i = 0; i < got; i++)
@@ -520,10 +531,10 @@ static void serve_window(struct kvm_vcpu *vcpu, struct kvm_prefault *p)
 	serve_holes(vcpu, p);
 
 	vcpu->stat.generic.prefault_windows++;
-	vcpu->stat.generic.prefault_absent += p->absent;
+	vcpu->stat.generic.prefault_absent += p->absent << p->order;
 
-	trace_kvm_prefault(vcpu->vcpu_id, p->window.gfn, p->window.nr, p->mapped,
-			   p->stop);
+	trace_kvm_prefault(vcpu->vcpu_id, p->window.gfn, p->window.nr << p->order,
+			   p->mapped << p->order, p->stop);
 }
 
 /* Whatever an attempt depends on has to be read after this. */
@@ -536,45 +547,64 @@ static unsigned long sample_mmu_seq(struct kvm *kvm)
 	return mmu_seq;
 }
 
-/*
- * The length of the window in pages, or 0 if this fault is to be left alone.
- * Asked before anything is done for a window.
- */
-static u64 window_pages(struct kvm_vcpu *vcpu, gfn_t gfn, unsigned long config)
+static struct kvm_prefault_policy *policy_of(struct kvm_vcpu *vcpu, unsigned int order)
 {
-	u64 nr = (config & ~KVM_PREFAULT_FLAGS) >> PAGE_SHIFT;
-	unsigned int order = 0;
+	return order ? &vcpu->prefault_huge : &vcpu->prefault;
+}
+
+/*
+ * The length of the window in pages of @order, or 0 if this fault is to be left
+ * alone.  Asked before anything is done for a window.
+ */
+static __always_inline u64 window_pages(struct kvm_vcpu *vcpu, gfn_t gfn,
+					unsigned int order, unsigned long config)
+{
+	u64 nr = (config & ~KVM_PREFAULT_FLAGS) >> PAGE_SHIFT >> order;
+	struct kvm_prefault_policy *policy = policy_of(vcpu, order);
+	unsigned int window_order = 0;
 
 	if (config & KVM_PREFAULT_FIXED)
 		return nr;
 
-	if (!kvm_prefault_backoff(&vcpu->prefault))
-		order = kvm_prefault_policy_begin(&vcpu->prefault, gfn, ilog2(nr));
-	if (order)
-		return 1ULL << order;
+	if (!kvm_prefault_backoff(policy))
+		window_order = kvm_prefault_policy_begin(policy, gfn >> order, ilog2(nr));
+	if (window_order)
+		return 1ULL << window_order;
 
 	vcpu->stat.generic.prefault_backoff++;
 	return 0;
 }
 
-static void prefault_within(struct kvm_vcpu *vcpu, gfn_t gfn, u64 nr,
-			    struct kvm_prefault *p, unsigned long config)
+/* Serves the window of a fault, and lets the vCPU learn from it. */
+static __always_inline void serve_fault(struct kvm_vcpu *vcpu, gfn_t gfn,
+					struct kvm_prefault *p, unsigned int order,
+					unsigned long config)
 {
-	if (p->slot->flags & KVM_MEMSLOT_INVALID ||
-	    kvm_memslot_is_gmem_only(p->slot))
-		return;
-
-	p->window = kvm_prefault_window(gfn, nr, p->window.gfn, p->window.nr);
+	gfn_t window = p->window.gfn >> order;
 
 	serve_window(vcpu, p);
 
 	/* What was cut short says nothing about the rest of the window. */
 	if (!(config & KVM_PREFAULT_FIXED) &&
 	    (!p->mapped || p->stop == KVM_PREFAULT_DONE))
-		kvm_prefault_policy_end(&vcpu->prefault, gfn,
-					p->window.gfn + p->first,
-					p->window.gfn + p->last, p->mapped,
-					p->absent);
+		kvm_prefault_policy_end(policy_of(vcpu, order), gfn >> order,
+					window + p->first, window + p->last,
+					p->mapped, p->absent);
+}
+
+static bool may_serve(const struct kvm_memory_slot *slot)
+{
+	return !(slot->flags & KVM_MEMSLOT_INVALID) && !kvm_memslot_is_gmem_only(slot);
+}
+
+static void prefault_within(struct kvm_vcpu *vcpu, gfn_t gfn, u64 nr,
+			    struct kvm_prefault *p, unsigned long config)
+{
+	if (!may_serve(p->slot))
+		return;
+
+	p->window = kvm_prefault_window(gfn, nr, p->window.gfn, p->window.nr);
+	serve_fault(vcpu, gfn, p, 0, config);
 }
 
 /**
@@ -593,7 +623,7 @@ static void prefault_within(struct kvm_vcpu *vcpu, gfn_t gfn, u64 nr,
 void kvm_auto_prefault_within(struct kvm_vcpu *vcpu, gfn_t gfn,
 			      struct kvm_prefault *p, unsigned long config)
 {
-	u64 nr = window_pages(vcpu, gfn, config);
+	u64 nr = window_pages(vcpu, gfn, 0, config);
 
 	if (nr)
 		prefault_within(vcpu, gfn, nr, p, config);
@@ -618,7 +648,7 @@ void __kvm_auto_prefault(struct kvm_vcpu *vcpu,
 			 const struct kvm_memory_slot *slot, gfn_t gfn,
 			 bool may_ro, unsigned long config)
 {
-	u64 nr = window_pages(vcpu, gfn, config);
+	u64 nr = window_pages(vcpu, gfn, 0, config);
 	struct kvm_prefault p;
 
 	if (!nr)
@@ -631,6 +661,43 @@ void __kvm_auto_prefault(struct kvm_vcpu *vcpu,
 		.may_ro = may_ro,
 	};
 	prefault_within(vcpu, gfn, nr, &p, config);
+}
+
+/**
+ * kvm_auto_prefault_huge() - __kvm_auto_prefault() for a fault that was fixed by
+ *			      a huge page
+ * @vcpu: the vCPU that faulted
+ * @slot: the memslot that the fault was fixed with
+ * @gfn: the gfn that faulted
+ * @order: log2 of the pages of the huge page; it is what a PMD of the host maps
+ * @may_ro: map pages that the host has mapped read-only, too
+ * @config: kvm->auto_prefault as read by the caller; there is a window
+ *
+ * The window has to be larger than a huge page: it serves no part of one.
+ *
+ * Context: as for __kvm_auto_prefault().
+ */
+void kvm_auto_prefault_huge(struct kvm_vcpu *vcpu,
+			    const struct kvm_memory_slot *slot, gfn_t gfn,
+			    unsigned int order, bool may_ro, unsigned long config)
+{
+	struct kvm_prefault p = {
+		.slot = slot,
+		.mmu_seq = sample_mmu_seq(vcpu->kvm),
+		.order = order,
+		.may_ro = may_ro,
+	};
+	u64 nr;
+
+	if ((config & ~KVM_PREFAULT_FLAGS) < 2 * PAGE_SIZE << order || !may_serve(slot))
+		return;
+
+	nr = window_pages(vcpu, gfn, order, config);
+	if (!nr)
+		return;
+
+	p.window = kvm_prefault_huge_window(gfn, nr, order, slot->base_gfn, slot->npages);
+	serve_fault(vcpu, gfn, &p, order, config);
 }
 
 /**
@@ -680,8 +747,7 @@ unsigned int kvm_prefault_resident(struct kvm_vcpu *vcpu, gfn_t gfn, u64 nr)
 		.mmu_seq = sample_mmu_seq(vcpu->kvm),
 	};
 
-	if (!slot || slot->flags & KVM_MEMSLOT_INVALID ||
-	    kvm_memslot_is_gmem_only(slot))
+	if (!slot || !may_serve(slot))
 		return 0;
 
 	nr = min(nr, KVM_PREFAULT_PAGES_MAX - (gfn & (KVM_PREFAULT_PAGES_MAX - 1)));
