@@ -106,7 +106,7 @@ static bool is_fit(struct kvm *kvm, const struct kvm_prefault *p, gfn_t gfn)
 	if (kvm_mem_is_private(kvm, gfn))
 		return false;
 
-	return !p->order || kvm_mmu_is_lpage_allowed(kvm, p->slot, gfn, PG_LEVEL_2M);
+	return !p->order || kvm_gfn_is_lpage_allowed(kvm, p->slot, gfn, PG_LEVEL_2M);
 }
 
 /*
@@ -347,7 +347,7 @@ u64 kvm_mmu_make_prefault_spte(struct kvm_vcpu *vcpu, struct kvm_mmu_page *sp,
 	u64 spte = make_prefault_spte(vcpu, sp, slot, gfn, pfn, host_writable);
 
 	if (!PageReserved(page) &&
-	    kvm_mmu_is_lpage_allowed(vcpu->kvm, slot, gfn, PG_LEVEL_2M))
+	    kvm_gfn_is_lpage_allowed(vcpu->kvm, slot, gfn, PG_LEVEL_2M))
 		*template = spte & ~PFN_PHYS(pfn);
 
 	return spte;
