@@ -360,11 +360,17 @@ u64 kvm_mmu_make_prefault_spte(struct kvm_vcpu *vcpu, struct kvm_mmu_page *sp,
  * @range: what is left of the range
  *
  * Return: the number of pages at the start of @range that are mapped now, 0 if
- *	   the first one is up to the page fault path.
+ *	   the first one is up to the page fault path; -EOPNOTSUPP if the page
+ *	   tables have no entries for it.
  */
-unsigned int kvm_mmu_prefault_resident(struct kvm_vcpu *vcpu,
-				       const struct kvm_pre_fault_memory *range)
+int kvm_mmu_prefault_resident(struct kvm_vcpu *vcpu,
+			      const struct kvm_pre_fault_memory *range)
 {
+	/* The root of a 32-bit host's TDP ends at 4GiB, and starts anew there. */
+	if (vcpu->arch.mmu->root_role.level == PT32E_ROOT_LEVEL &&
+	    range->gpa >= SZ_4G)
+		return -EOPNOTSUPP;
+
 	if (!tdp_mmu_enabled || !vcpu->arch.mmu->root_role.direct)
 		return 0;
 
