@@ -11,10 +11,6 @@
 #include "prefault_vm.h"
 #include "processor.h"
 
-#ifndef MADV_COLLAPSE
-#define MADV_COLLAPSE	25
-#endif
-
 #define FIXED		KVM_AUTO_PREFAULT_FIXED
 
 #define HUGE_PAGES	PREFAULT_PAGES_MAX
@@ -34,23 +30,13 @@ static u64 nr_mapped(void)
 	return vm_get_stat(pvm.vm, pages_2m);
 }
 
-/* Whatever of @hva is aligned gets huge pages. */
-static void make_huge(void *hva, u64 nr)
-{
-	void *start = align_ptr_up(hva, HUGE_SIZE);
-	u64 size = (hva + nr * PAGE_SIZE - start) / HUGE_SIZE * HUGE_SIZE;
-
-	kvm_madvise(hva, nr * PAGE_SIZE, MADV_HUGEPAGE);
-	kvm_madvise(start, size, MADV_COLLAPSE);
-}
-
 /* @offset pages behind the start of a huge page. */
 static void *huge_mmap(u64 first, u64 nr, u64 offset)
 {
 	void *hva = pvm_mmap(nr, offset);
 
 	pvm_fill(hva, first, nr);
-	make_huge(hva, nr);
+	prefault_make_huge(hva, nr * PAGE_SIZE);
 	return hva;
 }
 
@@ -342,7 +328,7 @@ TEST_F_TIMEOUT(prefault_huge, race, PVM_TIMEOUT_SECONDS)
 	pvm_create(1);
 	hva = pvm_mmap(PVM_SPAN, 0);
 	memset(hva, 0, SPAN_SIZE);
-	make_huge(hva, PVM_SPAN);
+	prefault_make_huge(hva, SPAN_SIZE);
 	pvm_set_slot(PVM_SLOT, 0, 0, PVM_SPAN, hva);
 	vm_set_prefault(pvm.vm, SPAN_SIZE, FIXED);
 
