@@ -313,38 +313,64 @@ TEST_F_TIMEOUT(prefault_huge, private_memory, PVM_TIMEOUT_SECONDS)
 }
 
 #define RACE_SECONDS	3
+#define RACE_PAGES	8
+
+/* A huge page whose watched pages have @value; what it has elsewhere is not used. */
+static void fill_spare(void *spare, u64 value)
+{
+	u64 i;
+
+	for (i = 0; i < RACE_PAGES; i++)
+		*pvm_word(spare, i) = *pvm_word(spare, HUGE_PAGES - 1 - i) = value;
+}
 
 /*
- * Huge pages are discarded, come back with other contents, and are split, while
- * faults on others are about to map them.  No page of the guest may show what
- * was there before.
+ * Huge pages are replaced by others while a fault on their neighbour is about to
+ * map them.  The guest may not see what was there before, nor what that page is
+ * used for after.
+ *
+ * Watched are the pages at either side of where two huge pages meet.
  */
 TEST_F_TIMEOUT(prefault_huge, race, PVM_TIMEOUT_SECONDS)
 {
 	struct timespec start;
-	u64 huge, page, value;
-	void *hva;
+	u64 first, value;
+	void *hva, *spare;
+	int second;
 
 	pvm_create(1);
-	hva = pvm_mmap(PVM_SPAN, 0);
-	memset(hva, 0, SPAN_SIZE);
-	prefault_make_huge(hva, SPAN_SIZE);
-	pvm_set_slot(PVM_SLOT, 0, 0, PVM_SPAN, hva);
-	vm_set_prefault(pvm.vm, SPAN_SIZE, FIXED);
+	hva = pvm_mmap(2 * HUGE_PAGES, 0);
+	memset(hva, 0, 2 * HUGE_SIZE);
+	prefault_make_huge(hva, 2 * HUGE_SIZE);
+	pvm_set_slot(PVM_SLOT, 0, 0, 2 * HUGE_PAGES, hva);
+	vm_set_prefault(pvm.vm, 2 * HUGE_SIZE, FIXED);
+	spare = pvm_mmap(HUGE_PAGES, 0);
+	kvm_madvise(spare, HUGE_SIZE, MADV_HUGEPAGE);
 
-	pvm_start_vcpus(PVM_WATCH, PVM_SEQ, 0, PVM_SPAN);
+	pvm_start_vcpus(PVM_WATCH, PVM_SEQ, HUGE_PAGES - RACE_PAGES, 2 * RACE_PAGES);
 	clock_gettime(CLOCK_MONOTONIC, &start);
 	while (timespec_elapsed(start).tv_sec < RACE_SECONDS) {
-		huge = pvm_random(NR_HUGE);
-		value = pvm.areas[0]->seq[huge * HUGE_PAGES] + 2;
+		second = pvm_random(2);
+		first = HUGE_PAGES - !second * RACE_PAGES;
+		value = pvm.areas[0]->seq[first] + 2;
 
-		pvm_next_step(huge * HUGE_PAGES, HUGE_PAGES);
-		kvm_madvise(hva + huge * HUGE_SIZE, HUGE_SIZE, MADV_DONTNEED);
-		for (page = 0; page < HUGE_PAGES; page++)
-			*pvm_word(hva, huge * HUGE_PAGES + page) = value;
-		if (pvm_random(2))
-			prefault_unmap_guest(hva + huge * HUGE_SIZE, HUGE_SIZE / 2);
-		pvm_next_step(huge * HUGE_PAGES, HUGE_PAGES);
+		fill_spare(spare, value);
+		prefault_unmap_guest(hva, 2 * HUGE_SIZE);
+
+		pvm_next_step(first, RACE_PAGES);
+		TEST_ASSERT(mremap(spare, HUGE_SIZE, HUGE_SIZE, MREMAP_MAYMOVE | MREMAP_FIXED,
+				   hva + second * HUGE_SIZE) != MAP_FAILED,
+			    __KVM_SYSCALL_ERROR("mremap()", -1));
+		pvm_next_step(first, RACE_PAGES);
+
+		/* This is likely to be the page that was replaced. */
+		TEST_ASSERT(mmap(spare, HUGE_SIZE, PROT_READ | PROT_WRITE,
+				 MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0) == spare,
+			    __KVM_SYSCALL_ERROR("mmap()", -1));
+		kvm_madvise(spare, HUGE_SIZE, MADV_HUGEPAGE);
+		fill_spare(spare, ~0ull);
+		if (!pvm_random(8))
+			usleep(pvm_random(500));
 	}
 	pvm_wait_for_passes(2);
 	pvm_stop_vcpus();
