@@ -11,13 +11,17 @@
 /* More guest memory than any architecture can address has no gfn from here on. */
 #define GFN_END		BIT_ULL(64 - PAGE_SHIFT)
 
+static void expect_same(struct kunit *test, struct kvm_prefault_window w,
+			gfn_t want_gfn, unsigned int want_nr)
+{
+	KUNIT_EXPECT_EQ(test, w.gfn, want_gfn);
+	KUNIT_EXPECT_EQ(test, w.nr, want_nr);
+}
+
 static void expect_window(struct kunit *test, gfn_t gfn, u64 nr, gfn_t base,
 			  u64 npages, gfn_t want_gfn, unsigned int want_nr)
 {
-	struct kvm_prefault_window w = kvm_prefault_window(gfn, nr, base, npages);
-
-	KUNIT_EXPECT_EQ(test, w.gfn, want_gfn);
-	KUNIT_EXPECT_EQ(test, w.nr, want_nr);
+	expect_same(test, kvm_prefault_window(gfn, nr, base, npages), want_gfn, want_nr);
 }
 
 static void window_inside_slot(struct kunit *test)
@@ -69,10 +73,8 @@ static void window_at_the_top(struct kunit *test)
 static void expect_huge_window(struct kunit *test, gfn_t gfn, u64 nr, gfn_t base,
 			       u64 npages, gfn_t want_gfn, unsigned int want_nr)
 {
-	struct kvm_prefault_window w = kvm_prefault_huge_window(gfn, nr, 9, base, npages);
-
-	KUNIT_EXPECT_EQ(test, w.gfn, want_gfn);
-	KUNIT_EXPECT_EQ(test, w.nr, want_nr);
+	expect_same(test, kvm_prefault_huge_window(gfn, nr, 9, base, npages), want_gfn,
+		    want_nr);
 }
 
 static void window_of_huge_pages(struct kunit *test)
