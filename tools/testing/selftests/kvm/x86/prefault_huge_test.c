@@ -312,16 +312,22 @@ TEST_F_TIMEOUT(prefault_huge, private_memory, PVM_TIMEOUT_SECONDS)
 	expect_huge_contents(0, NR_HUGE);
 }
 
-#define RACE_SECONDS	3
+#define RACE_SECONDS	5
 #define RACE_PAGES	8
 
-/* A huge page whose watched pages have @value; what it has elsewhere is not used. */
-static void fill_spare(void *spare, u64 value)
+/* The pages at either end of a huge page. */
+static void fill_ends(void *hva, u64 value)
 {
 	u64 i;
 
 	for (i = 0; i < RACE_PAGES; i++)
-		*pvm_word(spare, i) = *pvm_word(spare, HUGE_PAGES - 1 - i) = value;
+		*pvm_word(hva, i) = *pvm_word(hva, HUGE_PAGES - 1 - i) = value;
+}
+
+static void move_huge(void *from, void *to, int flags)
+{
+	TEST_ASSERT(mremap(from, HUGE_SIZE, HUGE_SIZE, flags | MREMAP_MAYMOVE | MREMAP_FIXED,
+			   to) == to, __KVM_SYSCALL_ERROR("mremap()", -1));
 }
 
 /*
@@ -333,45 +339,44 @@ static void fill_spare(void *spare, u64 value)
  */
 TEST_F_TIMEOUT(prefault_huge, race, PVM_TIMEOUT_SECONDS)
 {
+	void *hva, *huge, *spare[2];
 	struct timespec start;
-	u64 first, value;
-	void *hva, *spare;
+	u64 first, i, round = 0;
 	int second;
 
 	pvm_create(1);
-	hva = pvm_mmap(2 * HUGE_PAGES, 0);
-	memset(hva, 0, 2 * HUGE_SIZE);
-	prefault_make_huge(hva, 2 * HUGE_SIZE);
-	pvm_set_slot(PVM_SLOT, 0, 0, 2 * HUGE_PAGES, hva);
-	vm_set_prefault(pvm.vm, 2 * HUGE_SIZE, FIXED);
-	spare = pvm_mmap(HUGE_PAGES, 0);
-	kvm_madvise(spare, HUGE_SIZE, MADV_HUGEPAGE);
+	hva = pvm_mmap(PVM_SPAN, 0);
+	memset(hva, 0, SPAN_SIZE);
+	prefault_make_huge(hva, SPAN_SIZE);
+	pvm_set_slot(PVM_SLOT, 0, 0, PVM_SPAN, hva);
+	vm_set_prefault(pvm.vm, SPAN_SIZE, FIXED);
 
-	pvm_start_vcpus(PVM_WATCH, PVM_SEQ, HUGE_PAGES - RACE_PAGES, 2 * RACE_PAGES);
+	/* The one that is next, and a place for the one that it replaces. */
+	spare[0] = pvm_mmap(2 * HUGE_PAGES, 0);
+	spare[1] = spare[0] + HUGE_SIZE;
+	memset(spare[0], 0, HUGE_SIZE);
+	prefault_make_huge(spare[0], HUGE_SIZE);
+
+	pvm_start_vcpus(PVM_WATCH, PVM_SEQ, 2 * HUGE_PAGES - RACE_PAGES, 2 * RACE_PAGES);
 	clock_gettime(CLOCK_MONOTONIC, &start);
-	while (timespec_elapsed(start).tv_sec < RACE_SECONDS) {
+	for (; timespec_elapsed(start).tv_sec < RACE_SECONDS; round++) {
 		second = pvm_random(2);
-		first = HUGE_PAGES - !second * RACE_PAGES;
-		value = pvm.areas[0]->seq[first] + 2;
+		huge = hva + (1 + second) * HUGE_SIZE;
+		first = 2 * HUGE_PAGES - !second * RACE_PAGES;
 
-		fill_spare(spare, value);
-		prefault_unmap_guest(hva, 2 * HUGE_SIZE);
-
-		pvm_next_step(first, RACE_PAGES);
-		TEST_ASSERT(mremap(spare, HUGE_SIZE, HUGE_SIZE, MREMAP_MAYMOVE | MREMAP_FIXED,
-				   hva + second * HUGE_SIZE) != MAP_FAILED,
-			    __KVM_SYSCALL_ERROR("mremap()", -1));
+		fill_ends(spare[round % 2], pvm.areas[0]->seq[first] + 2);
 		pvm_next_step(first, RACE_PAGES);
 
-		/* This is likely to be the page that was replaced. */
-		TEST_ASSERT(mmap(spare, HUGE_SIZE, PROT_READ | PROT_WRITE,
-				 MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0) == spare,
-			    __KVM_SYSCALL_ERROR("mmap()", -1));
-		kvm_madvise(spare, HUGE_SIZE, MADV_HUGEPAGE);
-		fill_spare(spare, ~0ull);
-		if (!pvm_random(8))
-			usleep(pvm_random(500));
+		/* It is soon mapped again, while the one here is replaced. */
+		prefault_unmap_guest(hva, SPAN_SIZE);
+		for (i = pvm_random(1000); i; i--)
+			barrier();
+		move_huge(huge, spare[!(round % 2)], MREMAP_DONTUNMAP);
+		move_huge(spare[round % 2], huge, 0);
+		fill_ends(spare[!(round % 2)], ~0ull);
+		pvm_next_step(first, RACE_PAGES);
 	}
+	pr_info("%lu huge pages were replaced\n", round);
 	pvm_wait_for_passes(2);
 	pvm_stop_vcpus();
 	pvm_expect_watched();
