@@ -241,8 +241,11 @@ void __kvm_auto_prefault(struct kvm_vcpu *vcpu,
 void kvm_auto_prefault_huge(struct kvm_vcpu *vcpu,
 			    const struct kvm_memory_slot *slot, gfn_t gfn,
 			    unsigned int order, bool may_ro, unsigned long config);
-void kvm_auto_prefault_within(struct kvm_vcpu *vcpu, gfn_t gfn,
-			      struct kvm_prefault *p, unsigned long config);
+void kvm_auto_prefault_within(struct kvm_vcpu *vcpu,
+			      const struct kvm_memory_slot *slot, gfn_t gfn,
+			      struct kvm_prefault_window within,
+			      unsigned long mmu_seq, bool may_ro,
+			      unsigned long config);
 
 unsigned int kvm_prefault_resident(struct kvm_vcpu *vcpu, gfn_t gfn, u64 nr);
 unsigned int kvm_prefault_resident_within(struct kvm_vcpu *vcpu,

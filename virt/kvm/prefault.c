@@ -611,22 +611,35 @@ static bool may_serve(const struct kvm_memory_slot *slot)
 	       !(slot->flags & KVM_MEMSLOT_INVALID) && !kvm_memslot_is_gmem_only(slot);
 }
 
-static void prefault_within(struct kvm_vcpu *vcpu, gfn_t gfn, u64 nr,
-			    struct kvm_prefault *p, unsigned long config)
+/*
+ * Not inline: what a window needs on the stack may be zeroed whether there is a
+ * window or not, and faults without one shall cost nothing.
+ */
+static noinline void prefault_window(struct kvm_vcpu *vcpu,
+				     const struct kvm_memory_slot *slot, gfn_t gfn,
+				     struct kvm_prefault_window window,
+				     unsigned long mmu_seq, bool may_ro,
+				     unsigned long config)
 {
-	if (!may_serve(p->slot))
-		return;
+	struct kvm_prefault p = {
+		.slot = slot,
+		.window = window,
+		.mmu_seq = mmu_seq,
+		.may_ro = may_ro,
+	};
 
-	p->window = kvm_prefault_window(gfn, nr, p->window.gfn, p->window.nr);
-	serve_fault(vcpu, gfn, p, 0, config);
+	if (may_serve(slot))
+		serve_fault(vcpu, gfn, &p, 0, config);
 }
 
 /**
  * kvm_auto_prefault_within() - __kvm_auto_prefault() for a caller who knows more
  * @vcpu: the vCPU that faulted
+ * @slot: the memslot that the fault was fixed with
  * @gfn: the gfn that faulted
- * @p: the attempt; slot, mmu_seq and may_ro are set, and window is where the
- *	window has to stay within
+ * @within: where in the memslot the window has to stay
+ * @mmu_seq: kvm->mmu_invalidate_seq from before @within was looked at
+ * @may_ro: map pages that the host has mapped read-only, too
  * @config: kvm->auto_prefault as read by the caller; there is a window
  *
  * What the caller found out about the surroundings of the fault, e.g. about its
@@ -634,13 +647,18 @@ static void prefault_within(struct kvm_vcpu *vcpu, gfn_t gfn, u64 nr,
  *
  * Context: as for __kvm_auto_prefault().
  */
-void kvm_auto_prefault_within(struct kvm_vcpu *vcpu, gfn_t gfn,
-			      struct kvm_prefault *p, unsigned long config)
+void kvm_auto_prefault_within(struct kvm_vcpu *vcpu,
+			      const struct kvm_memory_slot *slot, gfn_t gfn,
+			      struct kvm_prefault_window within,
+			      unsigned long mmu_seq, bool may_ro,
+			      unsigned long config)
 {
 	u64 nr = window_pages(vcpu, gfn, 0, config);
 
 	if (nr)
-		prefault_within(vcpu, gfn, nr, p, config);
+		prefault_window(vcpu, slot, gfn,
+				kvm_prefault_window(gfn, nr, within.gfn, within.nr),
+				mmu_seq, may_ro, config);
 }
 
 /**
@@ -663,18 +681,11 @@ void __kvm_auto_prefault(struct kvm_vcpu *vcpu,
 			 bool may_ro, unsigned long config)
 {
 	u64 nr = window_pages(vcpu, gfn, 0, config);
-	struct kvm_prefault p;
 
-	if (!nr)
-		return;
-
-	p = (struct kvm_prefault){
-		.slot = slot,
-		.window = { .gfn = slot->base_gfn, .nr = slot->npages },
-		.mmu_seq = sample_mmu_seq(vcpu->kvm),
-		.may_ro = may_ro,
-	};
-	prefault_within(vcpu, gfn, nr, &p, config);
+	if (nr)
+		prefault_window(vcpu, slot, gfn,
+				kvm_prefault_window(gfn, nr, slot->base_gfn, slot->npages),
+				sample_mmu_seq(vcpu->kvm), may_ro, config);
 }
 
 /**
