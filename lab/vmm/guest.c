@@ -7,7 +7,8 @@
  *	loop		rounds until the next line arrives
  *	read		looks at every page
  *	map		where the pages are: lines "map INDEX PFN COUNT"
- *	dirty K		reads every page, writes to one in K: lines "wrote INDEX COUNT"
+ *	dirty K		reads every page, writes to one in K
+ *	written		which these were: lines "wrote INDEX COUNT"
  *	quit		ends the machine
  *
  * A page has a generation; each of its words is a function of the page, the
@@ -31,8 +32,8 @@
 #include <termios.h>
 #include <unistd.h>
 
-/* A power of two: 32 MiB. */
-#define NR_PAGES	8192
+/* A power of two: 16 MiB. */
+#define NR_PAGES	4096
 #define CPUS_MAX	8
 
 static uint64_t *region;
@@ -41,6 +42,8 @@ static size_t page_size, words;
 static unsigned int nr_workers;
 static pthread_barrier_t start, end;
 static uint64_t errors;
+/* Every which page "dirty" writes. */
+static unsigned int one_in = 1;
 
 static uint64_t *page(unsigned int index)
 {
@@ -156,22 +159,28 @@ static void map(void)
 	}
 }
 
-static bool is_written(unsigned int index, unsigned int one_in)
+static bool is_written(unsigned int index)
 {
 	return index < NR_PAGES && !(shuffle(index) % one_in);
 }
 
-static void dirty(unsigned int one_in)
+static void dirty(void)
 {
-	unsigned int i, n;
+	unsigned int i;
 
 	for (i = 0; i < NR_PAGES; i++) {
 		check(i);
-		if (is_written(i, one_in))
+		if (is_written(i))
 			fill(i, generation[i] + 1);
 	}
+}
+
+static void written(void)
+{
+	unsigned int i, n;
+
 	for (i = 0; i < NR_PAGES; i += n) {
-		for (n = 0; is_written(i + n, one_in);)
+		for (n = 0; is_written(i + n);)
 			n++;
 		if (n)
 			printf("wrote %u %u\n", i, n);
@@ -202,7 +211,10 @@ static void obey(char *line)
 	} else if (!strcmp(line, "map")) {
 		map();
 	} else if (!strncmp(line, "dirty", 5)) {
-		dirty(number ? number : 1);
+		one_in = number ? number : 1;
+		dirty();
+	} else if (!strcmp(line, "written")) {
+		written();
 	} else if (!strcmp(line, "quit")) {
 		reboot(RB_AUTOBOOT);
 	} else {

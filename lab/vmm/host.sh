@@ -9,7 +9,7 @@
 #   ok SCENARIO WINDOW: WHAT, or "not ok"
 #   note SCENARIO WINDOW: TEXT
 
-mib=96
+mib=64
 tmp=/tmp/vmm
 ram=/dev/shm/ram
 state=/dev/shm/state
@@ -66,7 +66,7 @@ start() {
 	sleep 100000 <> $vm.in 3<> $vm.cmd &
 	echo $! > $vm.holder
 	kvm-prefault run --size $size -- "$QEMU" -accel kvm -cpu host \
-		-M "$VMM_MACHINE${backend:+,memory-backend=ram}" ${backend:+-object "$backend"} \
+		-M "$VMM_MACHINE,memory-backend=ram" -object "$backend" \
 		-m ${mib}M -smp "${VMM_SMP:-1}" -no-user-config -nodefaults -display none -no-reboot \
 		-chardev file,id=console,path=$vm.out,input-path=$vm.in -serial chardev:console \
 		-chardev file,id=qmp,path=$vm.qmp,input-path=$vm.cmd -mon chardev=qmp,mode=control \
@@ -158,34 +158,64 @@ make_ram() {
 	backend=memory-backend-file,id=ram,size=${mib}M,mem-path=$ram,share=on$1
 }
 
+# save VM: into a file, and goes on.
+save() {
+	tell $1 map
+	grep '^map ' $1.out > region
+	qmp $1 stop
+	qmp $1 migrate "\"uri\":\"file:$state\""
+	wait_for $1 asks $1 query-migrate '"status": "completed"'
+	qmp $1 cont
+}
+
+# A guest whose memory is in use has been saved.
+need_state() {
+	[ ! -e $state ] || return 0
+	make_ram
+	start vm off
+	wait_for vm grep -q '^guest: ready' vm.out
+	save vm
+	stop vm
+}
+
+# restored VM WINDOW ARG...: leaves the guest stopped.
+restored() {
+	make_ram
+	start "$@" -S -incoming "file:$state"
+	wait_for $1 asks $1 query-status '"status": "paused"'
+}
+
 boot() {
-	for prealloc in '' ,prealloc=on; do
-		scenario=boot${prealloc:+-populated}
-		for window in off 2M; do
-			make_ram $prealloc
-			start vm $window
-			wait_for vm grep -q '^guest: ready' vm.out
-			check "Linux has booted" true
-			tell vm 'work 1'
-			check "its memory is sound" sound
-			row vm
-			if [ $window = off ]; then
-				faults_off=$faults
-			elif [ -n "$prealloc" ]; then
-				check "a tenth of the faults, or less" [ $((faults * 10)) -le $faults_off ]
-			fi
-			echo quit > vm.in
-			i=0
-			while kill -0 "$(cat vm.pid)" 2> /dev/null && [ $i -lt 100 ]; do
-				i=$((i + 1))
-				sleep 0.1
-			done
-			check "the VMM has ended by itself" [ $i -lt 100 ]
-			stop vm
-		done
+	scenario=boot
+	for window in off 2M; do
+		boot_from ,prealloc=on
+		[ $window = off ] && faults_off=$faults ||
+			check "a tenth of the faults, or less" [ $((faults * 10)) -le $faults_off ]
 	done
-	backend=
-	rm -f $ram
+	# What the VMM's page tables do not have is absent.
+	scenario=boot-unpopulated
+	boot_from ''
+	check "fewer faults" [ $faults -lt $faults_off ]
+}
+
+# boot_from BACKEND-OPTIONS
+boot_from() {
+	make_ram $1
+	start vm $window
+	wait_for vm grep -q '^guest: ready' vm.out
+	check "Linux has booted" true
+	tell vm 'work 1'
+	check "its memory is sound" sound
+	row vm
+	[ -e $state ] || save vm
+	echo quit > vm.in
+	waits=0
+	while kill -0 "$(cat vm.pid)" 2> /dev/null && [ $waits -lt 300 ]; do
+		waits=$((waits + 1))
+		sleep 0.1
+	done
+	check "the VMM has ended by itself" [ $waits -lt 300 ]
+	stop vm
 }
 
 # One that serves both directions, since the host has no sockets: the command of
@@ -195,20 +225,21 @@ pipes() {
 }
 
 postcopy() {
-	scenario=postcopy backend=
+	scenario=postcopy window=off
+	need_state
 	caps='"capabilities":[{"capability":"postcopy-ram","state":true}]'
 	for window in off 2M; do
 		rm -f there back
 		mkfifo there back
-		start src $window
-		wait_for src grep -q '^guest: ready' src.out
+		restored src $window
+		qmp src cont
 		echo loop > src.in
 		wait_for src grep -q '^guest: looping' src.out
+		backend=memory-backend-ram,id=ram,size=${mib}M
 		start dst $window -incoming defer
 		qmp src migrate-set-capabilities "$caps"
 		qmp dst migrate-set-capabilities "$caps"
 		qmp dst migrate-incoming "\"uri\":\"$(pipes back there)\""
-		before=$(cat dst.pid)
 		qmp src migrate "\"uri\":\"$(pipes there back)\""
 		qmp src migrate-start-postcopy
 		wait_for src asks src query-migrate '"status": "completed"'
@@ -227,33 +258,12 @@ postcopy() {
 	done
 }
 
-# A guest whose memory is in use, saved into a file.
-save() {
-	[ ! -e $state ] || return 0
-	make_ram
-	start vm off
-	wait_for vm grep -q '^guest: ready' vm.out
-	tell vm 'work 1'
-	tell vm map
-	grep '^map ' vm.out > region
-	qmp vm stop
-	qmp vm migrate "\"uri\":\"file:$state\""
-	wait_for vm asks vm query-migrate '"status": "completed"'
-	stop vm
-}
-
-# restore_saved WINDOW ARG...: leaves the guest stopped.
-restore_saved() {
-	make_ram
-	start vm "$1" -S -incoming "file:$state"
-	wait_for vm asks vm query-status '"status": "paused"'
-}
 
 restore() {
 	scenario=restore window=off
-	save
+	need_state
 	for window in off 2M; do
-		restore_saved $window
+		restored vm $window
 		before=$(figures vm)
 		qmp vm cont
 		tell vm 'work 1'
@@ -293,7 +303,7 @@ compare() {
 				n++
 				missing += !(g in reported)
 			}
-			print n + 0, missing + 0, unwritten + 0, others + 0
+			print n + 0, missing + 0, unwritten + 0, others + 0, length(ours)
 		}' window="$window" region vm.out dirty.$window
 }
 
@@ -306,7 +316,7 @@ none_but() {
 # pages while the VMM logs for so long. Fails if that was not long enough.
 logged() {
 	: > dirty.$window
-	LD_PRELOAD=/lab/dirtylog.so DIRTY_LOG=$tmp/dirty.$window restore_saved $window
+	LD_PRELOAD=/lab/dirtylog.so DIRTY_LOG=$tmp/dirty.$window restored vm $window
 	qmp vm cont
 	qmp vm calc-dirty-rate "\"calc-time\":$1,\"mode\":\"dirty-bitmap\""
 	wait_for vm grep -q '^end' dirty.$window
@@ -321,15 +331,16 @@ logged() {
 
 dirty() {
 	scenario=dirty window=off
-	save
+	need_state
 	for window in off 2M; do
 		logged 10 || { stop vm; logged 60; } || give_up "the guest is too slow"
 		check "its memory is sound" sound
 		row vm "$before"
+		tell vm written
 		wait_for vm asks vm query-dirty-rate '"measured"'
 		# shellcheck disable=SC2046
 		set -- $(compare)
-		note "of the workload's 8192 pages $1 were written, $(($1 - $2)) of these and $3 others reported; elsewhere $4"
+		note "of the workload's $5 pages $1 were written, $(($1 - $2)) of these and $3 others reported; elsewhere $4"
 		check "every page written is reported" [ "$1" -gt 0 -a "$2" = 0 ]
 		[ $window = off ] && unwritten=$3 ||
 			check "no more than $unwritten others are" [ "$3" -le "$unwritten" ]
