@@ -7,7 +7,7 @@
  *	loop		rounds until the next line arrives
  *	read		looks at every page
  *	map		where the pages are: lines "map INDEX PFN COUNT"
- *	dirty K		reads every page, writes to one in K
+ *	dirty K		reads every other page, writes to one in K (even) of all
  *	written		which these were: lines "wrote INDEX COUNT"
  *	quit		ends the machine
  *
@@ -42,8 +42,8 @@ static size_t page_size, words;
 static unsigned int nr_workers;
 static pthread_barrier_t start, end;
 static uint64_t errors;
-/* Every which page "dirty" writes. */
-static unsigned int one_in = 1;
+/* Of how many pages "dirty" writes one. */
+static unsigned int one_in = 2;
 
 static uint64_t *page(unsigned int index)
 {
@@ -159,9 +159,15 @@ static void map(void)
 	}
 }
 
+/* Neighbours of used pages are not used: nothing may be said about them. */
+static bool is_used(unsigned int index)
+{
+	return shuffle(index) % 2;
+}
+
 static bool is_written(unsigned int index)
 {
-	return index < NR_PAGES && !(shuffle(index) % one_in);
+	return index < NR_PAGES && shuffle(index) % one_in == 1;
 }
 
 static void dirty(void)
@@ -169,6 +175,8 @@ static void dirty(void)
 	unsigned int i;
 
 	for (i = 0; i < NR_PAGES; i++) {
+		if (!is_used(i))
+			continue;
 		check(i);
 		if (is_written(i))
 			fill(i, generation[i] + 1);
@@ -211,7 +219,7 @@ static void obey(char *line)
 	} else if (!strcmp(line, "map")) {
 		map();
 	} else if (!strncmp(line, "dirty", 5)) {
-		one_in = number ? number : 1;
+		one_in = number >= 2 ? number : 2;
 		dirty();
 	} else if (!strcmp(line, "written")) {
 		written();
