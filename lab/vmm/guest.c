@@ -6,7 +6,7 @@
  *	work N		N rounds over all pages
  *	loop		rounds until the next line arrives
  *	read		looks at every page
- *	map		where the pages are: lines "map INDEX PFN COUNT"
+ *	map		where the pages are: lines "map INDEX PFN COUNT STEP"
  *	dirty K		reads every other page, writes to one in K (even) of all
  *	written		which these were: lines "wrote INDEX COUNT"
  *	quit		ends the machine
@@ -147,15 +147,18 @@ static void map(void)
 {
 	static uint64_t pfns[NR_PAGES];
 	unsigned int i, n;
+	int step;
 
 	if (!page_frames(pfns)) {
 		printf("guest: no page frame numbers\n");
 		return;
 	}
+	/* In few lines: the console is slow. */
 	for (i = 0; i < NR_PAGES; i += n) {
-		for (n = 1; i + n < NR_PAGES && pfns[i + n] == pfns[i] + n;)
+		step = i + 1 < NR_PAGES && pfns[i + 1] < pfns[i] ? -1 : 1;
+		for (n = 1; i + n < NR_PAGES && pfns[i + n] == pfns[i + n - 1] + step;)
 			n++;
-		printf("map %u %llu %u\n", i, (unsigned long long)pfns[i], n);
+		printf("map %u %llu %u %d\n", i, (unsigned long long)pfns[i], n, step);
 	}
 }
 

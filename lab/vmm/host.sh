@@ -280,7 +280,7 @@ restore() {
 # The first log of each slot is where the VMM begins.
 compare() {
 	awk '
-		FILENAME == "region" { for (i = 0; i < $4; i++) gfn[$2 + i] = $3 + i; next }
+		FILENAME == "region" { for (i = 0; i < $4; i++) gfn[$2 + i] = $3 + i * $5; next }
 		FILENAME == "vm.out" {
 			if ($1 == "wrote")
 				for (i = 0; i < $3; i++)
