@@ -36,8 +36,12 @@ tree:
 refresh:
 	@lab/series refresh
 
+## make series-check      builds and checks that series, commit by commit
+series-check:
+	@lab/series-check
+
 ## make series OUT=DIR    the mail-ready series
 series:
 	@lab/series series "$(OUT)"
 
-.PHONY: help demo demo-vmm check check-full bench bench-compare tree refresh series
+.PHONY: help demo demo-vmm check check-full bench bench-compare tree refresh series series-check
