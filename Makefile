@@ -8,6 +8,10 @@ help:
 demo:
 	@lab/demo $(or $(ARCH),x86)
 
+## make demo-vmm [ARCH=x86]   an unmodified QEMU with a Linux guest, off and on
+demo-vmm:
+	@lab/demo-vmm $(or $(ARCH),x86)
+
 ## make check [ARCH=…]    the tests, under 10 minutes per architecture
 check:
 	@lab/check $(ARCH)
@@ -40,4 +44,4 @@ series-check:
 series:
 	@lab/series series "$(OUT)"
 
-.PHONY: help demo check check-full bench bench-compare tree refresh series series-check
+.PHONY: help demo demo-vmm check check-full bench bench-compare tree refresh series series-check
