@@ -21,7 +21,6 @@ struct kvm;
 struct kvm_enable_cap;
 struct kvm_memory_slot;
 struct kvm_vcpu;
-struct page;
 
 /*
  * Upper bounds of one attempt.  A window never holds more entries than this,
@@ -70,11 +69,13 @@ enum kvm_prefault_stop {
  * @may_ro: pages that the host maps read-only are wanted, too
  * @stop: why the attempt ended
  * @mapped: number of pages that have been mapped
+ * @found: number of pages that the host had for holes
  * @absent: number of pages that the host does not have
  * @first: the first page that was mapped, if any; counts from window.gfn
  * @last: the last one
  * @present: bit n is set if the host may have a page for gfn + n
  * @holes: bit n is set if gfn + n is to be mapped
+ * @ro: bit n is set if the host has the page of a hole, but read-only
  */
 struct kvm_prefault {
 	const struct kvm_memory_slot *slot;
@@ -83,11 +84,13 @@ struct kvm_prefault {
 	bool may_ro;
 	enum kvm_prefault_stop stop;
 	unsigned int mapped;
+	unsigned int found;
 	unsigned int absent;
 	u16 first;
 	u16 last;
 	DECLARE_BITMAP(present, KVM_PREFAULT_PAGES_MAX);
 	DECLARE_BITMAP(holes, KVM_PREFAULT_PAGES_MAX);
+	DECLARE_BITMAP(ro, KVM_PREFAULT_PAGES_MAX);
 };
 
 /**
@@ -96,14 +99,14 @@ struct kvm_prefault {
  * @mapped: number of pages that the architecture installed
  * @writable: the host maps these pages writable now
  * @index: page n belongs to window.gfn + index[n]; ascending
- * @page: the pages, each with a reference that the engine drops
+ * @pfn: the pages; not referenced: see kvm_prefault_use_page()
  */
 struct kvm_prefault_batch {
 	unsigned int nr;
 	unsigned int mapped;
 	bool writable;
 	u16 index[KVM_PREFAULT_BATCH];
-	struct page *page[KVM_PREFAULT_BATCH];
+	unsigned long pfn[KVM_PREFAULT_BATCH];
 };
 
 /**
@@ -209,7 +212,7 @@ unsigned int kvm_prefault_resident_within(struct kvm_vcpu *vcpu,
 					  struct kvm_prefault *p);
 
 /* For the architectures' install loops. */
-void kvm_prefault_mark_dirty(struct page *page);
+bool kvm_prefault_use_page(unsigned long pfn, bool writable);
 
 /**
  * kvm_arch_prefault_max_size() - the largest window this VM can be given
@@ -242,8 +245,8 @@ bool kvm_arch_prefault_holes(struct kvm_vcpu *vcpu, struct kvm_prefault *p);
  *
  * Takes mmu_lock, and under it checks the whole batch again: root, and any
  * invalidation of the window's range since @p->mmu_seq.  Installs into empty
- * entries only, marks no gfn dirty, and calls kvm_prefault_mark_dirty() for
- * every page that the guest may write from now on without another lookup.
+ * entries only, marks no gfn dirty, and asks kvm_prefault_use_page() before it
+ * does anything with a page.
  */
 void kvm_arch_prefault_map(struct kvm_vcpu *vcpu, struct kvm_prefault *p,
 			   struct kvm_prefault_batch *batch);

@@ -10,15 +10,17 @@
  *   window   the aligned block around the fault, cut at the memslot's edges
  *   present  where the host's page tables may have pages in it
  *   holes    what KVM has not mapped of that (architecture, without mmu_lock)
- *   pages    the host's pages for the holes (what is present or nothing: no
- *            fault, no allocation, no userfaultfd event, no wait)
+ *   pages    what the host's page tables have for the holes (present or nothing:
+ *            no fault, no allocation, no userfaultfd event, no wait)
  *   install  into entries that are still empty (architecture, mmu_lock)
  *
- * All but the last are read without mmu_lock.  What makes their use safe is
- * that mmu_invalidate_seq is sampled before any and compared, for the whole
- * window, under mmu_lock: whoever takes a page away from the host's page
- * tables, or changes the attributes of its gfn, has bumped it or has marked an
- * invalidation of that range as in progress.  The memslot is the one that the
+ * All but the last are read without mmu_lock, and no page is referenced.  What
+ * makes their use safe is that mmu_invalidate_seq is sampled before any and
+ * compared, for all of a batch, under mmu_lock: whoever takes a page away from
+ * the host's page tables, or changes the attributes of its gfn, has bumped it or
+ * has marked an invalidation of that range as in progress.  Once it has been
+ * compared, the host still maps the page, and goes on doing so for as long as
+ * mmu_lock is held.  The memslot is the one that the
  * fault itself used, in the same kvm->srcu section: who replaces it waits for
  * that section before it zaps or write-protects what the old one was used for.
  *
@@ -27,11 +29,13 @@
  */
 #define pr_fmt(fmt) KBUILD_MODNAME ": " fmt
 
+#include <linux/highmem.h>
 #include <linux/kvm_host.h>
 #include <linux/kvm_prefault.h>
 #include <linux/mm.h>
 #include <linux/moduleparam.h>
 #include <linux/pgtable.h>
+#include <linux/secretmem.h>
 
 #include <trace/events/kvm.h>
 
@@ -64,6 +68,13 @@ module_param_cb(auto_prefault_size, &auto_prefault_size_ops,
 		&auto_prefault_size, 0644);
 MODULE_PARM_DESC(auto_prefault_size,
 		 "Prefault window of new VMs in bytes (default 0, off)");
+
+#ifndef kvm_arch_prefault_batch
+static unsigned int kvm_arch_prefault_batch(void)
+{
+	return KVM_PREFAULT_BATCH;
+}
+#endif
 
 #ifndef kvm_arch_prefault_default
 static unsigned long kvm_arch_prefault_default(struct kvm *kvm)
@@ -125,175 +136,172 @@ int kvm_prefault_enable_cap(struct kvm *kvm, const struct kvm_enable_cap *cap)
 	return 0;
 }
 
-/**
- * kvm_prefault_mark_dirty() - the guest can write this page from now on
- * @page: the page, referenced
- *
- * KVM may make an entry writable later without looking at the host again, and
- * a folio must not be marked dirty outside of mmu_lock, which keeps the page
- * from being unmapped and written back in between.  So do it now.
- *
- * Context: mmu_lock is held, for read or write.
- */
-void kvm_prefault_mark_dirty(struct page *page)
+/* Memory that the host itself must not map any more, which is why GUP refuses it. */
+static bool is_secret(struct folio *folio)
 {
+	struct address_space *mapping;
+
+	if (!IS_ENABLED(CONFIG_SECRETMEM) || folio_test_large(folio) ||
+	    folio_test_anon(folio))
+		return false;
+
+	mapping = folio->mapping;
+	return mapping && secretmem_mapping(mapping);
+}
+
+/**
+ * kvm_prefault_use_page() - may the guest be given this page?
+ * @pfn: the page, from a batch
+ * @writable: the guest can write it from now on without another lookup
+ *
+ * Marks a page dirty that the guest can write: KVM may make an entry writable
+ * later without looking at the host again, and a folio must not be marked dirty
+ * outside of mmu_lock, which keeps the page from being unmapped and written back
+ * in between.
+ *
+ * Context: mmu_lock is held, for read or write, and no invalidation of the page's
+ *	    range has been missed: the host still maps it.
+ * Return: false for pages that GUP would refuse, and for those that are not
+ *	   ordinary memory: they are up to the fault path.
+ */
+bool kvm_prefault_use_page(unsigned long pfn, bool writable)
+{
+	struct page *page = pfn_to_page(pfn);
+	struct folio *folio = page_folio(page);
+
+	if (PageReserved(page) || is_secret(folio))
+		return false;
+
 	/* Most are dirty already: do not make their cache line bounce. */
-	if (!PageDirty(page))
+	if (writable && !folio_test_dirty(folio))
 		kvm_set_page_dirty(page);
+
+	return true;
 }
 
 /*
- * A look at the host's page tables for one window, see filter_host_absent().
- * Bit n of @holes is cleared where the host has no page for gfn + n, and moved
- * to @ro where it can only be mapped read-only.
+ * What the host's page tables have for an address: its entry in a table, or
+ * else, if anything, its page in a huge page.
  */
-struct host_filter {
-	bool may_ro;
-	bool ro_slot;
-	unsigned long *holes;
-	unsigned long *ro;
+struct host_map {
+	pte_t *ptep;
+	unsigned long pfn;
+	bool readable;
+	bool writable;
 };
 
-/* The host maps pages [first, first + nr) of the window alike. */
-static void filter_pages(struct host_filter *f, unsigned int first,
-			 unsigned int nr, bool present, bool writable)
+static pte_t *map_host_ptep(pmd_t pmd, unsigned long hva)
 {
-	unsigned int i;
-
-	if (present && writable && !f->ro_slot)
-		return;
-
-	if (present && f->may_ro) {
-		for (i = first; i < first + nr; i++)
-			__assign_bit(i, f->ro, test_bit(i, f->holes));
-	}
-	bitmap_clear(f->holes, first, nr);
-}
-
-static bool pte_is_none(pte_t *ptep)
-{
-	return pte_none(ptep_get_lockless(ptep));
-}
-
-static __always_inline bool ptes_none(pte_t *ptep)
-{
-	return pte_is_none(ptep) && pte_is_none(ptep + 1) &&
-	       pte_is_none(ptep + 2) && pte_is_none(ptep + 3) &&
-	       pte_is_none(ptep + 4) && pte_is_none(ptep + 5) &&
-	       pte_is_none(ptep + 6) && pte_is_none(ptep + 7);
-}
-
-/* At most a word of the bitmaps: bits [shift, shift + nr) of word n. */
-static void filter_ptes_word(struct host_filter *f, pte_t *ptep, unsigned int n,
-			     unsigned int shift, unsigned int nr)
-{
-	unsigned long mask = GENMASK(nr - 1, 0), writable = 0, ro = 0;
-	unsigned long holes = (f->holes[n] >> shift) & mask;
-	unsigned int i, j, len;
-	pte_t pte;
-
-	if (!holes)
-		return;
-
-	for (i = 0; i < nr; i += len) {
-		len = min(nr - i, KVM_PREFAULT_GROUP);
-
-		/* Most of a window is either mapped already or not there yet. */
-		if (!(holes >> i & GENMASK(KVM_PREFAULT_GROUP - 1, 0)) ||
-		    (len == KVM_PREFAULT_GROUP && ptes_none(ptep + i)))
-			continue;
-
-		for (j = i; j < i + len; j++) {
-			pte = ptep_get_lockless(ptep + j);
-			if (!pte_present(pte) || pte_protnone(pte) || pte_special(pte))
-				continue;
-
-			if (pte_write(pte) && !f->ro_slot)
-				writable |= BIT(j);
-			else if (f->may_ro)
-				ro |= BIT(j);
-		}
-	}
-
-	f->holes[n] &= ~(mask << shift) | writable << shift;
-	f->ro[n] |= (holes & ro) << shift;
-}
-
-static void filter_ptes(struct host_filter *f, pte_t *ptep, unsigned int first,
-			unsigned int nr)
-{
-	unsigned int shift, len;
-
-	for (; nr; nr -= len, first += len, ptep += len) {
-		shift = first % BITS_PER_LONG;
-		len = min(nr, BITS_PER_LONG - shift);
-		filter_ptes_word(f, ptep, BIT_WORD(first), shift, len);
-	}
-}
-
-/*
- * What the host's page tables have for @hva: nothing (NULL is returned and *@leaf
- * is 0), a huge page (NULL, *@leaf is HOST_LEAF, perhaps with HOST_WRITABLE), or
- * a table, of which the entry for @hva is returned.
- *
- * As in GUP-fast, the caller has interrupts off, so that no table is freed under
- * this walk, and every level is read once, so that one that changes is not
- * misread.
- */
-#define HOST_LEAF	BIT(0)
-#define HOST_WRITABLE	BIT(1)
-
-static pte_t *host_ptep(struct mm_struct *mm, unsigned long hva,
-			unsigned int *leaf)
-{
-	pgd_t *pgdp = pgd_offset(mm, hva), pgd = pgdp_get(pgdp);
-	p4d_t *p4dp, p4d;
-	pud_t *pudp, pud;
-	pmd_t *pmdp, pmd;
-
-	*leaf = 0;
-	if (pgd_none(pgd))
-		return NULL;
-
-	p4dp = p4d_offset_lockless(pgdp, pgd, hva);
-	p4d = p4dp_get(p4dp);
-	if (p4d_none(p4d) || !p4d_present(p4d))
-		return NULL;
-
-	pudp = pud_offset_lockless(p4dp, p4d, hva);
-	pud = pudp_get(pudp);
-	if (pud_none(pud) || !pud_present(pud))
-		return NULL;
-
-	if (pud_leaf(pud)) {
-		*leaf = HOST_LEAF | (pud_write(pud) ? HOST_WRITABLE : 0);
-		return NULL;
-	}
-
-	pmdp = pmd_offset_lockless(pudp, pud, hva);
-	pmd = pmdp_get_lockless(pmdp);
-	if (pmd_none(pmd) || !pmd_present(pmd))
-		return NULL;
-
-	if (pmd_leaf(pmd)) {
-		*leaf = HOST_LEAF | (pmd_write(pmd) ? HOST_WRITABLE : 0);
-		return NULL;
-	}
+	if (IS_ENABLED(CONFIG_HIGHPTE))
+		return (pte_t *)kmap_local_page(pmd_page(pmd)) + pte_index(hva);
 
 	return pte_offset_kernel(&pmd, hva);
 }
 
-/* The part of the window from page @first on that one host PMD maps. */
-static unsigned int pages_of_pmd(const struct kvm_prefault *p, unsigned long hva,
-				 unsigned int first)
+static void unmap_host_ptep(pte_t *ptep)
 {
-	unsigned int nr = PTRS_PER_PTE - ((hva >> PAGE_SHIFT) & (PTRS_PER_PTE - 1));
+	if (IS_ENABLED(CONFIG_HIGHPTE) && ptep)
+		kunmap_local(ptep);
+}
 
-	return min(nr, p->window.nr - first);
+static struct host_map host_map_pud(pud_t pud, unsigned long hva)
+{
+	return (struct host_map){
+		.pfn = pud_pfn(pud) + ((hva & ~PUD_MASK) >> PAGE_SHIFT),
+		.readable = pud_access_permitted(pud, false) && !pud_special(pud),
+		.writable = pud_access_permitted(pud, true),
+	};
+}
+
+static struct host_map host_map_pmd(pmd_t pmd, unsigned long hva)
+{
+	return (struct host_map){
+		.pfn = pmd_pfn(pmd) + ((hva & ~PMD_MASK) >> PAGE_SHIFT),
+		.readable = pmd_access_permitted(pmd, false) && !pmd_special(pmd),
+		.writable = pmd_access_permitted(pmd, true),
+	};
+}
+
+/*
+ * As in GUP-fast, the caller has interrupts off, so that no table is freed under
+ * this walk, and every level is read once, so that one that changes is not
+ * misread.
+ */
+static struct host_map host_map(struct mm_struct *mm, unsigned long hva)
+{
+	pgd_t *pgdp = pgd_offset(mm, hva), pgd = pgdp_get(pgdp);
+	struct host_map nothing = {};
+	p4d_t *p4dp, p4d;
+	pud_t *pudp, pud;
+	pmd_t *pmdp, pmd;
+
+	if (pgd_none(pgd))
+		return nothing;
+
+	p4dp = p4d_offset_lockless(pgdp, pgd, hva);
+	p4d = p4dp_get(p4dp);
+	if (p4d_none(p4d) || !p4d_present(p4d))
+		return nothing;
+
+	pudp = pud_offset_lockless(p4dp, p4d, hva);
+	pud = pudp_get(pudp);
+	if (pud_none(pud) || !pud_present(pud))
+		return nothing;
+
+	if (pud_leaf(pud))
+		return host_map_pud(pud, hva);
+
+	pmdp = pmd_offset_lockless(pudp, pud, hva);
+	pmd = pmdp_get_lockless(pmdp);
+	if (pmd_none(pmd) || !pmd_present(pmd))
+		return nothing;
+
+	if (pmd_leaf(pmd))
+		return host_map_pmd(pmd, hva);
+
+	return (struct host_map){ .ptep = map_host_ptep(pmd, hva) };
+}
+
+/*
+ * What is done with pages [first, first + nr) of a window, all of which are in
+ * one table or huge page of the host; @map is of the first one.
+ */
+typedef void (*host_look_t)(void *data, const struct host_map *map,
+			    unsigned int first, unsigned int nr);
+
+/* Calls @look for pages [first, end) of the window, table by table of the host. */
+static __always_inline void look_at_host(struct kvm *kvm,
+					 const struct kvm_prefault *p,
+					 unsigned int first, unsigned int end,
+					 host_look_t look, void *data)
+{
+	unsigned long hva = __gfn_to_hva_memslot(p->slot, p->window.gfn + first);
+	unsigned long flags;
+	struct host_map map;
+	unsigned int nr;
+
+	local_irq_save(flags);
+	for (; first < end; first += nr, hva += nr * PAGE_SIZE) {
+		nr = PTRS_PER_PTE - ((hva >> PAGE_SHIFT) & (PTRS_PER_PTE - 1));
+		nr = min(nr, end - first);
+		map = host_map(kvm->mm, hva);
+		look(data, &map, first, nr);
+		unmap_host_ptep(map.ptep);
+	}
+	local_irq_restore(flags);
+}
+
+static __always_inline bool ptes_none(const pte_t *ptep)
+{
+	/* A hint: what is decided by it is checked again. */
+	return pte_none(__pte(data_race(pte_val(ptep[0]) | pte_val(ptep[1]) |
+					pte_val(ptep[2]) | pte_val(ptep[3]) |
+					pte_val(ptep[4]) | pte_val(ptep[5]) |
+					pte_val(ptep[6]) | pte_val(ptep[7]))));
 }
 
 /* Returns a bit for each of at most a word of PTEs whose group is not empty. */
-static unsigned long present_groups(pte_t *ptep, unsigned int nr)
+static __always_inline unsigned long present_groups(pte_t *ptep, unsigned int nr)
 {
 	unsigned long present = 0;
 	unsigned int i;
@@ -305,10 +313,18 @@ static unsigned long present_groups(pte_t *ptep, unsigned int nr)
 	return i < nr ? present | GENMASK(nr - 1, i) : present;
 }
 
-static void note_ptes(unsigned long *present, pte_t *ptep, unsigned int first,
-		      unsigned int nr)
+static __always_inline void note_present(void *data, const struct host_map *map,
+					 unsigned int first, unsigned int nr)
 {
+	unsigned long *present = data;
+	pte_t *ptep = map->ptep;
 	unsigned int shift, len;
+
+	if (!ptep) {
+		if (map->readable)
+			bitmap_set(present, first, nr);
+		return;
+	}
 
 	for (; nr; nr -= len, first += len, ptep += len) {
 		shift = first % BITS_PER_LONG;
@@ -318,82 +334,63 @@ static void note_ptes(unsigned long *present, pte_t *ptep, unsigned int first,
 }
 
 /*
- * What there is for pages [first, first + nr) of a window: @ptep is the first
- * entry of a table, or NULL, and @leaf is as from host_ptep().
- */
-typedef void (*host_look_t)(void *data, pte_t *ptep, unsigned int leaf,
-			    unsigned int first, unsigned int nr);
-
-/* Calls @look for each part of the window that is in one table of the host. */
-static __always_inline void look_at_host(struct kvm *kvm,
-					 const struct kvm_prefault *p,
-					 host_look_t look, void *data)
-{
-	unsigned long hva = __gfn_to_hva_memslot(p->slot, p->window.gfn);
-	unsigned int first, nr, leaf;
-	unsigned long flags;
-	pte_t *ptep;
-
-	/* PTEs in high memory cannot be looked at here: ask GUP. */
-	if (IS_ENABLED(CONFIG_HIGHPTE)) {
-		look(data, NULL, HOST_LEAF | HOST_WRITABLE, 0, p->window.nr);
-		return;
-	}
-
-	local_irq_save(flags);
-	for (first = 0; first < p->window.nr; first += nr, hva += nr * PAGE_SIZE) {
-		nr = pages_of_pmd(p, hva, first);
-		ptep = host_ptep(kvm->mm, hva, &leaf);
-		look(data, ptep, leaf, first, nr);
-	}
-	local_irq_restore(flags);
-}
-
-static __always_inline void note_present(void *data, pte_t *ptep, unsigned int leaf,
-					 unsigned int first, unsigned int nr)
-{
-	if (ptep)
-		note_ptes(data, ptep, first, nr);
-	else if (leaf)
-		bitmap_set(data, first, nr);
-}
-
-/*
  * Notes in @p->present where the host may have pages, in a first and coarse
  * look: a group of eight is passed over if there is nothing in it.
  */
 static void find_present(struct kvm *kvm, struct kvm_prefault *p)
 {
-	look_at_host(kvm, p, note_present, p->present);
+	look_at_host(kvm, p, 0, p->window.nr, note_present, p->present);
 }
 
-static __always_inline void filter_holes(void *data, pte_t *ptep, unsigned int leaf,
-					 unsigned int first, unsigned int nr)
+/* A batch that is being filled, and the attempt that it belongs to. */
+struct batch_fill {
+	struct kvm_prefault *p;
+	struct kvm_prefault_batch *batch;
+};
+
+/* Puts a page into the batch if it is of the batch's kind. */
+static __always_inline void take_page(const struct batch_fill *fill, unsigned int n,
+				      unsigned long pfn, bool readable, bool writable)
 {
-	if (ptep)
-		filter_ptes(data, ptep, first, nr);
-	else
-		filter_pages(data, first, nr, leaf, leaf & HOST_WRITABLE);
+	struct kvm_prefault_batch *batch = fill->batch;
+	struct kvm_prefault *p = fill->p;
+
+	if (batch->writable ? writable : readable) {
+		batch->index[batch->nr] = n;
+		batch->pfn[batch->nr] = pfn;
+		batch->nr++;
+	} else if (readable && p->may_ro) {
+		__set_bit(n, p->ro);
+	} else {
+		p->absent++;
+	}
 }
 
-/*
- * Drops from @p->holes what the host certainly cannot give now, and moves to
- * @ro what it can give read-only.  GUP-fast would find the same, but it stops
- * at each page that is missing, and a call for every missing page would cost
- * more than all the others together.  This is a hint only: whether a page can
- * be had is still GUP's word.
- */
-static void filter_host_absent(struct kvm *kvm, struct kvm_prefault *p,
-			       unsigned long *ro)
+/* As in GUP-fast: an ordinary page, which userspace may access itself. */
+static __always_inline bool can_access(pte_t pte, bool write)
 {
-	struct host_filter f = {
-		.may_ro = p->may_ro,
-		.ro_slot = p->slot->flags & KVM_MEM_READONLY,
-		.holes = p->holes,
-		.ro = ro,
-	};
+	return pte_access_permitted(pte, write) && !pte_special(pte) &&
+	       !pte_protnone(pte);
+}
 
-	look_at_host(kvm, p, filter_holes, &f);
+static __always_inline void take_pages(void *data, const struct host_map *map,
+				       unsigned int first, unsigned int nr)
+{
+	const struct batch_fill *fill = data;
+	bool rw = !(fill->p->slot->flags & KVM_MEM_READONLY), writable;
+	unsigned int i;
+	pte_t pte;
+
+	for (i = 0; map->ptep && i < nr; i++) {
+		pte = ptep_get_lockless(map->ptep + i);
+		writable = rw && can_access(pte, true);
+		take_page(fill, first + i, pte_pfn(pte),
+			  writable || can_access(pte, false), writable);
+	}
+
+	for (i = 0; !map->ptep && i < nr; i++)
+		take_page(fill, first + i, map->pfn + i, map->readable,
+			  map->readable && map->writable && rw);
 }
 
 static bool must_stop(struct kvm *kvm)
@@ -410,8 +407,6 @@ static bool must_stop(struct kvm *kvm)
 static void flush_batch(struct kvm_vcpu *vcpu, struct kvm_prefault *p,
 			struct kvm_prefault_batch *batch)
 {
-	unsigned int i;
-
 	if (!batch->nr)
 		return;
 
@@ -429,42 +424,31 @@ static void flush_batch(struct kvm_vcpu *vcpu, struct kvm_prefault *p,
 	vcpu->stat.generic.prefault_mapped += batch->mapped;
 	vcpu->stat.generic.prefault_raced += batch->nr - batch->mapped;
 
-	for (i = 0; i < batch->nr; i++)
-		kvm_release_page_unused(batch->page[i]);
+	p->found += batch->nr;
 	batch->nr = 0;
 }
 
-/*
- * Looks up the host pages [first, end) of the window and installs them, full
- * batch by full batch.  Pages that turn out to be missing are left out.
- */
+/* Looks up pages [first, end) in the host and installs them, batch by batch. */
 static void serve_run(struct kvm_vcpu *vcpu, struct kvm_prefault *p,
 		      struct kvm_prefault_batch *batch,
 		      unsigned int first, unsigned int end)
 {
-	unsigned int flags = batch->writable ? FOLL_WRITE : 0;
-	int i, got, want;
+	unsigned int max = kvm_arch_prefault_batch(), next;
+	struct batch_fill fill = { .p = p, .batch = batch };
 
-	while (first < end && p->stop == KVM_PREFAULT_DONE) {
-		want = min(end - first, KVM_PREFAULT_BATCH - batch->nr);
-		got = get_user_pages_fast_only(__gfn_to_hva_memslot(p->slot, p->window.gfn + first),
-					       want, flags,
-					       batch->page + batch->nr);
-		for (i = 0; i < got; i++)
-			batch->index[batch->nr++] = first + i;
+	for (; first < end && p->stop == KVM_PREFAULT_DONE; first = next) {
+		next = min(end, first + max - batch->nr);
+		look_at_host(vcpu->kvm, p, first, next, take_pages, &fill);
 
-		if (batch->nr == KVM_PREFAULT_BATCH)
+		if (batch->nr == max)
 			flush_batch(vcpu, p, batch);
-
-		if (got < want) {
-			p->absent++;
-			first++;
-		}
-		first += max(got, 0);
 	}
 }
 
-/* Serves the holes in @todo, all of which the host maps writable, or read-only. */
+/*
+ * Serves the holes in @todo that the host maps writable, or read-only.  Those
+ * of the other kind are left in @p->ro.
+ */
 static void serve_pages(struct kvm_vcpu *vcpu, struct kvm_prefault *p,
 			const unsigned long *todo, bool writable)
 {
@@ -474,23 +458,33 @@ static void serve_pages(struct kvm_vcpu *vcpu, struct kvm_prefault *p,
 	batch.nr = 0;
 	batch.writable = writable;
 
-	for_each_set_bitrange(first, end, todo, p->window.nr) {
+	for_each_set_bitrange(first, end, todo, p->window.nr)
 		serve_run(vcpu, p, &batch, first, end);
-		if (p->stop != KVM_PREFAULT_DONE)
-			break;
-	}
 
 	flush_batch(vcpu, p, &batch);
 }
 
+/* As bitmap_weight(); most words of a window are all zeroes or all ones. */
+static unsigned int count_pages(const unsigned long *map, unsigned int nr)
+{
+	unsigned int i, n = 0;
+
+	for (i = 0; i < BITS_TO_LONGS(nr); i++) {
+		if (map[i] == ~0UL)
+			n += BITS_PER_LONG;
+		else if (map[i])
+			n += hweight_long(map[i]);
+	}
+	return n;
+}
+
 static void serve_holes(struct kvm_vcpu *vcpu, struct kvm_prefault *p)
 {
-	DECLARE_BITMAP(ro, KVM_PREFAULT_PAGES_MAX) = {};
-	unsigned int nr = p->window.nr, holes, present;
+	unsigned int nr = p->window.nr, present;
 
 	/* Where the host has nothing there is no need to look at KVM's tables. */
 	find_present(vcpu->kvm, p);
-	present = bitmap_weight(p->present, nr);
+	present = count_pages(p->present, nr);
 	p->absent = nr - present;
 
 	if (!present || !kvm_arch_prefault_holes(vcpu, p) ||
@@ -499,19 +493,12 @@ static void serve_holes(struct kvm_vcpu *vcpu, struct kvm_prefault *p)
 		return;
 	}
 
-	holes = bitmap_weight(p->holes, nr);
-	filter_host_absent(vcpu->kvm, p, ro);
-	present = bitmap_weight(p->holes, nr) + bitmap_weight(ro, nr);
-	p->absent += holes - present;
-
-	if (!present) {
-		p->stop = KVM_PREFAULT_ABSENT;
-		return;
-	}
-
 	serve_pages(vcpu, p, p->holes, true);
-	if (p->stop == KVM_PREFAULT_DONE && !bitmap_empty(ro, nr))
-		serve_pages(vcpu, p, ro, false);
+	if (p->stop == KVM_PREFAULT_DONE && !bitmap_empty(p->ro, nr))
+		serve_pages(vcpu, p, p->ro, false);
+
+	if (!p->found)
+		p->stop = KVM_PREFAULT_ABSENT;
 }
 
 /* Serves @p->window of @p->slot. */

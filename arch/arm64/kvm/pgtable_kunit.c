@@ -84,7 +84,7 @@ struct fixture {
 	struct kvm_s2_mmu mmu;
 	struct kvm_pgtable pgt;
 	struct kvm_prefault_batch batch;
-	DECLARE_BITMAP(holes, KVM_PREFAULT_PAGES_MAX);
+	struct page *page[NR];
 };
 
 static int find_entry(const struct kvm_pgtable_visit_ctx *ctx,
@@ -114,6 +114,12 @@ static kvm_pte_t *page_entry(struct fixture *f, unsigned int i)
 	return entry(f, WINDOW + i * PAGE_SIZE);
 }
 
+static kvm_pte_t *last_level(struct fixture *f, u64 addr)
+{
+	guard(rcu)();
+	return kvm_pgtable_stage2_last_level(&f->pgt, addr);
+}
+
 static int map_page(struct kunit *test, unsigned int i, phys_addr_t phys)
 {
 	struct fixture *f = test->priv;
@@ -133,6 +139,7 @@ static int annotate_page(struct kunit *test, unsigned int i)
 
 static unsigned int fill(struct fixture *f, enum kvm_pgtable_prot prot, bool old)
 {
+	guard(rcu)();
 	f->batch.mapped = 0;
 	kvm_pgtable_stage2_fill(&f->pgt, WINDOW + f->batch.index[0] * PAGE_SIZE,
 				&f->batch, prot, old);
@@ -149,6 +156,8 @@ static void fill_empty(struct kunit *test)
 
 	KUNIT_ASSERT_EQ(test, map_page(test, NR, 0), 0);
 	table = page_entry(f, NR);
+	KUNIT_EXPECT_PTR_EQ(test, last_level(f, WINDOW), table - NR);
+	KUNIT_EXPECT_PTR_EQ(test, last_level(f, WINDOW + NR * PAGE_SIZE), table);
 	count = page_count(virt_to_page(table));
 	cmos = nr_cmos;
 
@@ -161,10 +170,10 @@ static void fill_empty(struct kunit *test)
 
 		KUNIT_EXPECT_TRUE(test, kvm_pte_valid(pte));
 		KUNIT_EXPECT_EQ(test, kvm_pte_to_phys(pte),
-				page_to_phys(f->batch.page[i]));
+				page_to_phys(f->page[i]));
 		KUNIT_EXPECT_EQ(test, kvm_pgtable_stage2_pte_prot(pte), RWX);
 		KUNIT_EXPECT_EQ(test, pte & AF, 0);
-		KUNIT_EXPECT_TRUE(test, PageDirty(f->batch.page[i]));
+		KUNIT_EXPECT_TRUE(test, PageDirty(f->page[i]));
 	}
 
 	/* Once more: everything is there. */
@@ -183,7 +192,7 @@ static void fill_young_and_readonly(struct kunit *test)
 	pte = *page_entry(f, 0);
 	KUNIT_EXPECT_EQ(test, kvm_pgtable_stage2_pte_prot(pte), KVM_PGTABLE_PROT_R);
 	KUNIT_EXPECT_NE(test, pte & AF, 0);
-	KUNIT_EXPECT_FALSE(test, PageDirty(f->batch.page[0]));
+	KUNIT_EXPECT_FALSE(test, PageDirty(f->page[0]));
 }
 
 /* What is not zero stays what it is: valid, locked, annotated. */
@@ -205,16 +214,12 @@ static void fill_between(struct kunit *test)
 	table = page_entry(f, 0);
 	count = page_count(virt_to_page(table));
 
-	bitmap_zero(f->holes, NR);
-	KUNIT_EXPECT_TRUE(test, kvm_pgtable_stage2_scan(&f->pgt, WINDOW, NR, f->holes));
-	KUNIT_EXPECT_EQ(test, f->holes[0], 0xd5);
-
 	KUNIT_EXPECT_EQ(test, fill(f, RWX, false), NR - 3);
 	KUNIT_EXPECT_EQ(test, page_count(virt_to_page(table)), count + NR - 3);
 	KUNIT_EXPECT_EQ(test, *page_entry(f, 1), valid);
 	KUNIT_EXPECT_EQ(test, *page_entry(f, 3), annotated);
 	KUNIT_EXPECT_EQ(test, *page_entry(f, 5), locked);
-	KUNIT_EXPECT_FALSE(test, PageDirty(f->batch.page[1]));
+	KUNIT_EXPECT_FALSE(test, PageDirty(f->page[1]));
 
 	WRITE_ONCE(*page_entry(f, 5), 0);
 }
@@ -232,7 +237,7 @@ static void fill_sparse(struct kunit *test)
 	KUNIT_EXPECT_EQ(test, fill(f, RWX, false), NR);
 	for (i = 0; i < NR; i++) {
 		KUNIT_EXPECT_EQ(test, kvm_pte_to_phys(*page_entry(f, 3 + 2 * i)),
-				page_to_phys(f->batch.page[i]));
+				page_to_phys(f->page[i]));
 		KUNIT_EXPECT_EQ(test, *page_entry(f, 4 + 2 * i), 0);
 	}
 	KUNIT_EXPECT_EQ(test, *page_entry(f, 0), 0);
@@ -244,14 +249,14 @@ static void fill_without_table(struct kunit *test)
 	struct fixture *f = test->priv;
 	kvm_pte_t block;
 
-	KUNIT_EXPECT_FALSE(test, kvm_pgtable_stage2_scan(&f->pgt, WINDOW, NR, f->holes));
+	KUNIT_EXPECT_NULL(test, last_level(f, WINDOW));
 	KUNIT_EXPECT_EQ(test, fill(f, RWX, true), 0);
 	KUNIT_EXPECT_EQ(test, *entry(f, WINDOW), 0);
 
 	KUNIT_ASSERT_EQ(test, kvm_pgtable_stage2_map(&f->pgt, WINDOW, PMD_SIZE, 0,
 						     RWX, test, 0), 0);
 	block = *entry(f, WINDOW);
-	KUNIT_EXPECT_FALSE(test, kvm_pgtable_stage2_scan(&f->pgt, WINDOW, NR, f->holes));
+	KUNIT_EXPECT_NULL(test, last_level(f, WINDOW));
 	KUNIT_EXPECT_EQ(test, fill(f, RWX, true), 0);
 	KUNIT_EXPECT_EQ(test, *entry(f, WINDOW), block);
 }
@@ -266,7 +271,7 @@ static void map_over_old(struct kunit *test)
 	KUNIT_ASSERT_EQ(test, fill(f, RWX, true), NR);
 
 	pte = *page_entry(f, 2);
-	KUNIT_EXPECT_EQ(test, map_page(test, 2, page_to_phys(f->batch.page[2])),
+	KUNIT_EXPECT_EQ(test, map_page(test, 2, page_to_phys(f->page[2])),
 			-EAGAIN);
 	KUNIT_EXPECT_EQ(test, *page_entry(f, 2), pte);
 }
@@ -304,8 +309,9 @@ static int pgtable_test_init(struct kunit *test)
 	f->batch.nr = NR;
 	for (i = 0; i < NR; i++) {
 		f->batch.index[i] = i;
-		f->batch.page[i] = alloc_page(GFP_KERNEL);
-		KUNIT_ASSERT_NOT_NULL(test, f->batch.page[i]);
+		f->page[i] = alloc_page(GFP_KERNEL);
+		KUNIT_ASSERT_NOT_NULL(test, f->page[i]);
+		f->batch.pfn[i] = page_to_pfn(f->page[i]);
 	}
 
 	test->priv = f;
@@ -322,8 +328,8 @@ static void pgtable_test_exit(struct kunit *test)
 
 	kvm_pgtable_stage2_destroy(&f->pgt);
 	for (i = 0; i < NR; i++) {
-		ClearPageDirty(f->batch.page[i]);
-		__free_page(f->batch.page[i]);
+		ClearPageDirty(f->page[i]);
+		__free_page(f->page[i]);
 	}
 }
 

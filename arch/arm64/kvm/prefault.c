@@ -6,8 +6,9 @@
  * With pKVM every mapping is a hypercall that takes the MMU lock for write, and
  * a shadow stage-2 is laid out as the guest hypervisor's tables say.
  *
- * Unmapping frees an empty table at once, not through RCU, so that the tables
- * can only be looked at under the MMU lock; held for read, as faults do.
+ * Unmapping frees an empty table at once, not through RCU, while faults that hold
+ * the MMU lock for read replace tables by blocks and free them through RCU: the
+ * tables are looked at under both.
  */
 #include <linux/kvm_host.h>
 #include <linux/kvm_prefault.h>
@@ -27,18 +28,64 @@ unsigned long kvm_arch_prefault_max_size(struct kvm *kvm)
 	return KVM_PREFAULT_PAGES_MAX * PAGE_SIZE;
 }
 
+/*
+ * Where the hardware does not keep caches and stage-2 attributes coherent, pages
+ * are cleaned with the MMU lock held, and that takes long.
+ */
+unsigned int kvm_arch_prefault_batch(void)
+{
+	return cpus_have_final_cap(ARM64_HAS_STAGE2_FWB) ? KVM_PREFAULT_BATCH : 8;
+}
+
+static __always_inline bool all_valid(const kvm_pte_t *ptep)
+{
+	/* A hint: what is decided by it is checked again. */
+	return kvm_pte_valid(data_race(ptep[0] & ptep[1] & ptep[2] & ptep[3] &
+				       ptep[4] & ptep[5] & ptep[6] & ptep[7]));
+}
+
+static __always_inline bool all_empty(const kvm_pte_t *ptep)
+{
+	/* A hint: what is decided by it is checked again. */
+	return !data_race(ptep[0] | ptep[1] | ptep[2] | ptep[3] |
+			  ptep[4] | ptep[5] | ptep[6] | ptep[7]);
+}
+
+/* Returns a bit for each of @nr entries that is empty. */
+static __always_inline unsigned long holes_of(void *entry, unsigned int nr)
+{
+	unsigned long holes = 0;
+	kvm_pte_t *ptep = entry;
+	unsigned int i;
+
+	/* Most of a window is either mapped already or not there yet. */
+	if (nr == KVM_PREFAULT_GROUP) {
+		if (all_valid(ptep))
+			return 0;
+		if (all_empty(ptep))
+			return GENMASK(KVM_PREFAULT_GROUP - 1, 0);
+	}
+
+	for (i = 0; i < nr; i++)
+		holes |= (unsigned long)!READ_ONCE(ptep[i]) << i;
+
+	return holes;
+}
+
 bool kvm_arch_prefault_holes(struct kvm_vcpu *vcpu, struct kvm_prefault *p)
 {
 	struct kvm *kvm = vcpu->kvm;
-	bool table;
+	kvm_pte_t *ptep;
 
-	read_lock(&kvm->mmu_lock);
-	table = kvm_pgtable_stage2_scan(kvm->arch.mmu.pgt,
-					gfn_to_gpa(p->window.gfn),
-					p->window.nr, p->holes);
-	read_unlock(&kvm->mmu_lock);
+	guard(read_lock)(&kvm->mmu_lock);
+	guard(rcu)();
 
-	return table;
+	ptep = kvm_pgtable_stage2_last_level(kvm->arch.mmu.pgt,
+					     gfn_to_gpa(p->window.gfn));
+	if (ptep)
+		kvm_prefault_find_holes(p, ptep, sizeof(*ptep), holes_of);
+
+	return ptep;
 }
 
 /*
@@ -71,32 +118,21 @@ static enum kvm_pgtable_prot prefault_prot(const struct kvm_memory_slot *slot,
 }
 
 /*
- * Cleaning a page takes long and needs only a reference to it, so that it can
- * be done before the MMU lock is taken.
+ * What the guest must not see before it is done: cleaned pages, and tags that
+ * have been initialised.
  */
-static void clean_batch(const struct kvm_prefault_batch *batch)
+static void prepare_batch(struct kvm *kvm, const struct kvm_prefault_batch *batch)
 {
-	unsigned int i;
-
-	if (cpus_have_final_cap(ARM64_HAS_STAGE2_FWB))
-		return;
-
-	for (i = 0; i < batch->nr; i++)
-		__clean_dcache_guest_page(page_address(batch->page[i]), PAGE_SIZE);
-}
-
-/* Initialises the tags, before the guest can see the pages. */
-static void sanitise_batch(struct kvm *kvm, const struct kvm_prefault_batch *batch)
-{
+	bool clean = !cpus_have_final_cap(ARM64_HAS_STAGE2_FWB);
 	unsigned int i;
 
 	lockdep_assert_held(&kvm->mmu_lock);
 
-	if (!kvm_has_mte(kvm))
-		return;
+	for (i = 0; clean && i < batch->nr; i++)
+		__clean_dcache_guest_page(pfn_to_kaddr(batch->pfn[i]), PAGE_SIZE);
 
-	for (i = 0; i < batch->nr; i++)
-		sanitise_mte_tags(kvm, page_to_pfn(batch->page[i]), PAGE_SIZE);
+	for (i = 0; kvm_has_mte(kvm) && i < batch->nr; i++)
+		sanitise_mte_tags(kvm, batch->pfn[i], PAGE_SIZE);
 }
 
 void kvm_arch_prefault_map(struct kvm_vcpu *vcpu, struct kvm_prefault *p,
@@ -106,18 +142,15 @@ void kvm_arch_prefault_map(struct kvm_vcpu *vcpu, struct kvm_prefault *p,
 	gfn_t end = p->window.gfn + batch->index[batch->nr - 1] + 1;
 	struct kvm *kvm = vcpu->kvm;
 
-	clean_batch(batch);
-
-	read_lock(&kvm->mmu_lock);
+	guard(read_lock)(&kvm->mmu_lock);
+	guard(rcu)();
 
 	if (mmu_invalidate_retry_gfn_range(kvm, p->mmu_seq, start, end)) {
 		p->stop = KVM_PREFAULT_STALE;
 	} else {
-		sanitise_batch(kvm, batch);
+		prepare_batch(kvm, batch);
 		kvm_pgtable_stage2_fill(kvm->arch.mmu.pgt, gfn_to_gpa(start), batch,
 					prefault_prot(p->slot, batch->writable),
 					can_map_old(kvm));
 	}
-
-	read_unlock(&kvm->mmu_lock);
 }

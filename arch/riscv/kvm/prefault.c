@@ -66,33 +66,42 @@ static pte_t *window_ptep(struct kvm *kvm, const struct kvm_prefault *p)
 	return kvm_riscv_gstage_last_level_ptep(&gstage, p->window.gfn << PAGE_SHIFT);
 }
 
-static unsigned long read_pte(pte_t *ptep)
+static __always_inline bool all_present(const pte_t *ptep)
 {
-	return pte_val(ptep_get(ptep));
+	/* A hint: what is decided by it is checked again. */
+	return data_race(pte_val(ptep[0]) & pte_val(ptep[1]) & pte_val(ptep[2]) &
+			 pte_val(ptep[3]) & pte_val(ptep[4]) & pte_val(ptep[5]) &
+			 pte_val(ptep[6]) & pte_val(ptep[7])) & _PAGE_PRESENT;
+}
+
+static __always_inline bool all_empty(const pte_t *ptep)
+{
+	/* A hint: what is decided by it is checked again. */
+	return !data_race(pte_val(ptep[0]) | pte_val(ptep[1]) | pte_val(ptep[2]) |
+			  pte_val(ptep[3]) | pte_val(ptep[4]) | pte_val(ptep[5]) |
+			  pte_val(ptep[6]) | pte_val(ptep[7]));
 }
 
 /* Returns a bit for each of @nr entries that is empty. */
 static __always_inline unsigned long holes_of(void *entry, unsigned int nr)
 {
-	unsigned long holes = 0, any = 0, all = _PAGE_PRESENT, pte;
+	unsigned long holes = 0;
 	pte_t *ptep = entry;
 	unsigned int i;
 
 	/* Most of a window is either mapped already or not there yet. */
 	if (nr == KVM_PREFAULT_GROUP) {
-		for (i = 0; i < KVM_PREFAULT_GROUP; i++) {
-			pte = read_pte(ptep + i);
-			any |= pte;
-			all &= pte;
-		}
-		if (!any)
-			return GENMASK(KVM_PREFAULT_GROUP - 1, 0);
-		if (all)
+		if (all_present(ptep))
 			return 0;
+
+		/* Rather read them again than keep all of them in registers. */
+		barrier();
+		if (all_empty(ptep))
+			return GENMASK(KVM_PREFAULT_GROUP - 1, 0);
 	}
 
 	for (i = 0; i < nr; i++)
-		holes |= (unsigned long)!read_pte(ptep + i) << i;
+		holes |= (unsigned long)!pte_val(ptep_get(ptep + i)) << i;
 
 	return holes;
 }
@@ -121,14 +130,13 @@ static void install_batch(pte_t *ptep, struct kvm_prefault_batch *batch,
 	unsigned int i;
 
 	for (i = 0; i < batch->nr; i++) {
-		pte = pte_val(kvm_riscv_gstage_leaf(page_to_pfn(batch->page[i]),
-						    writable, batch->writable));
-		if (cmpxchg_relaxed(&pte_val(ptep[batch->index[i]]), 0, pte))
+		if (!kvm_prefault_use_page(batch->pfn[i], batch->writable))
 			continue;
 
-		if (batch->writable)
-			kvm_prefault_mark_dirty(batch->page[i]);
-		batch->mapped++;
+		pte = pte_val(kvm_riscv_gstage_leaf(batch->pfn[i], writable,
+						    batch->writable));
+		if (!cmpxchg_relaxed(&pte_val(ptep[batch->index[i]]), 0, pte))
+			batch->mapped++;
 	}
 }
 

@@ -91,25 +91,20 @@ static void drop_private(struct kvm *kvm, struct kvm_prefault *p)
 			__clear_bit(i, p->holes);
 }
 
-static u64 read_spte(u64 *sptep)
+static __always_inline bool all_present(const u64 *sptep)
 {
-	return READ_ONCE(*sptep);
+	/* A hint: what is decided by it is checked again. */
+	return is_shadow_present_pte(data_race(sptep[0] & sptep[1] & sptep[2] &
+					       sptep[3] & sptep[4] & sptep[5] &
+					       sptep[6] & sptep[7]));
 }
 
-/* Returns true, with a bit for each hole, if all of the SPTEs are alike. */
-static bool holes_alike(u64 *sptep, unsigned long *holes)
+static __always_inline bool none_present(const u64 *sptep)
 {
-	if (is_shadow_present_pte(read_spte(sptep) & read_spte(sptep + 1) &
-				  read_spte(sptep + 2) & read_spte(sptep + 3) &
-				  read_spte(sptep + 4) & read_spte(sptep + 5) &
-				  read_spte(sptep + 6) & read_spte(sptep + 7)))
-		return true;
-
-	*holes = GENMASK(KVM_PREFAULT_GROUP - 1, 0);
-	return !is_shadow_present_pte(read_spte(sptep) | read_spte(sptep + 1) |
-				      read_spte(sptep + 2) | read_spte(sptep + 3) |
-				      read_spte(sptep + 4) | read_spte(sptep + 5) |
-				      read_spte(sptep + 6) | read_spte(sptep + 7));
+	/* A hint: what is decided by it is checked again. */
+	return !is_shadow_present_pte(data_race(sptep[0] | sptep[1] | sptep[2] |
+						sptep[3] | sptep[4] | sptep[5] |
+						sptep[6] | sptep[7]));
 }
 
 /* Returns a bit for each of @nr SPTEs that is not present. */
@@ -120,12 +115,18 @@ static __always_inline unsigned long holes_of(void *entry, unsigned int nr)
 	unsigned int i;
 
 	/* Most of a window is either mapped already or not there yet. */
-	if (nr == KVM_PREFAULT_GROUP && holes_alike(sptep, &holes))
-		return holes;
+	if (nr == KVM_PREFAULT_GROUP) {
+		if (all_present(sptep))
+			return 0;
 
-	holes = 0;
+		/* Rather read them again than keep all of them in registers. */
+		barrier();
+		if (none_present(sptep))
+			return GENMASK(KVM_PREFAULT_GROUP - 1, 0);
+	}
+
 	for (i = 0; i < nr; i++)
-		holes |= (unsigned long)!is_shadow_present_pte(read_spte(sptep + i)) << i;
+		holes |= (unsigned long)!is_shadow_present_pte(READ_ONCE(sptep[i])) << i;
 
 	return holes;
 }
@@ -203,14 +204,14 @@ static void shadow_mmu_map(struct kvm_vcpu *vcpu, const struct kvm_prefault *p,
 		if (*sptep != SHADOW_NONPRESENT_VALUE)
 			continue;
 
+		if (!kvm_prefault_use_page(batch->pfn[i], batch->writable))
+			continue;
+
 		gfn = p->window.gfn + batch->index[i];
 		spte = kvm_mmu_prefault_spte(vcpu, sp, p->slot, gfn,
-					     batch->page[i], batch->writable,
+					     batch->pfn[i], batch->writable,
 					     &template);
 		kvm_mmu_add_prefault_spte(vcpu, p->slot, sptep, gfn, spte);
-
-		if (batch->writable)
-			kvm_prefault_mark_dirty(batch->page[i]);
 		batch->mapped++;
 	}
 }
@@ -283,7 +284,7 @@ static u64 make_prefault_spte(struct kvm_vcpu *vcpu, struct kvm_mmu_page *sp,
  * @sp: the last-level table
  * @slot: the memslot of @gfn
  * @gfn: the gfn
- * @page: its page in the host
+ * @pfn: its page in the host
  * @host_writable: the host maps the page writable
  * @template: set to the SPTE without its PFN, if that is what the SPTEs of the
  *	      other pages of the batch are made of, too
@@ -294,20 +295,18 @@ static u64 make_prefault_spte(struct kvm_vcpu *vcpu, struct kvm_mmu_page *sp,
  *
  * An SPTE depends on its gfn only by what is write-tracked or shadowed, neither
  * of which exists where a huge page is allowed, and on its page only by whether
- * that is host MMIO, which pages that are not reserved are not.
+ * that is host MMIO, which kvm_prefault_use_page() has excluded.
  *
  * Context: mmu_lock is held, for read or write, since @template was 0.
  */
 u64 kvm_mmu_make_prefault_spte(struct kvm_vcpu *vcpu, struct kvm_mmu_page *sp,
 			       const struct kvm_memory_slot *slot, gfn_t gfn,
-			       struct page *page, bool host_writable,
+			       kvm_pfn_t pfn, bool host_writable,
 			       u64 *template)
 {
-	kvm_pfn_t pfn = page_to_pfn(page);
 	u64 spte = make_prefault_spte(vcpu, sp, slot, gfn, pfn, host_writable);
 
-	if (!PageReserved(page) &&
-	    kvm_mmu_is_lpage_allowed(vcpu->kvm, slot, gfn, PG_LEVEL_2M))
+	if (kvm_mmu_is_lpage_allowed(vcpu->kvm, slot, gfn, PG_LEVEL_2M))
 		*template = spte & ~PFN_PHYS(pfn);
 
 	return spte;

@@ -761,11 +761,15 @@ TEST_F_TIMEOUT(auto_prefault, back_off, PVM_TIMEOUT_SECONDS)
 		    "%lu windows and %lu skipped faults should together be %lu",
 		    stats.windows, stats.backoff, sparse);
 
-	/* Dense again: at most 64 faults are skipped, then the window grows. */
-	limit = 64 + 10 + (PVM_SPAN - sparse) / pvm.full_pages;
+	/*
+	 * Dense again: 64 faults are skipped, then the window grows.  A busy host
+	 * cuts windows short: if it does that to the first or the second one, as
+	 * many are skipped again.
+	 */
+	limit = 3 * 64 + 10 + (PVM_SPAN - sparse) / pvm.full_pages;
 	stats = pvm_load_range(sparse, PVM_SPAN - sparse);
 	pvm_expect_patterns(PVM_SPAN - sparse);
-	TEST_ASSERT(stats.backoff <= 64, "At most 64 faults should be skipped, not %lu",
+	TEST_ASSERT(stats.backoff <= 3 * 64, "At most 3 * 64 faults should be skipped, not %lu",
 		    stats.backoff);
 	TEST_ASSERT(pvm_nr_faults(&stats) <= limit + PVM_FAULT_NOISE,
 		    "%lu dense pages should take %lu faults at most, took %lu",
@@ -781,6 +785,35 @@ TEST_F_TIMEOUT(auto_prefault, back_off, PVM_TIMEOUT_SECONDS)
 	TEST_ASSERT(stats.windows == pvm.full_pages && !stats.backoff,
 		    "%lu faults should each have a window, %lu have, %lu were skipped",
 		    pvm.full_pages, stats.windows, stats.backoff);
+}
+
+/* Secret memory, which GUP refuses, stays secret next to ordinary memory. */
+TEST_F_TIMEOUT(auto_prefault, secret_memory, PVM_TIMEOUT_SECONDS)
+{
+	const u64 ordinary = 8, secret = 8;
+	int fd = syscall(__NR_memfd_secret, 0);
+	struct prefault_stats stats;
+	void *hva;
+
+	if (fd < 0)
+		SKIP(return, "No memfd_secret()");
+
+	TEST_ASSERT(!ftruncate(fd, secret * pvm.page_size), "ftruncate() failed");
+	hva = pvm_mmap(ordinary + secret, 0);
+	kvm_munmap(pvm_page(hva, ordinary), secret * pvm.page_size);
+	TEST_ASSERT(mmap(pvm_page(hva, ordinary), secret * pvm.page_size,
+			 PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED, fd, 0) != MAP_FAILED,
+		    "mmap() failed");
+	pvm_fill(hva, 0, ordinary + secret);
+
+	pvm_create(1);
+	pvm_set_slot(PVM_SLOT, 0, 0, ordinary + secret, hva);
+	vm_set_prefault(pvm.vm, (ordinary + secret) * pvm.page_size, FIXED);
+
+	stats = pvm_load_page(0);
+	TEST_ASSERT(stats.windows == 1 && stats.mapped == ordinary - 1,
+		    "Expected one window with %lu pages, got %lu with %lu", ordinary - 1,
+		    stats.windows, stats.mapped);
 }
 
 /* A snapshot that is mapped privately: the guest's stores are the VM's own. */
