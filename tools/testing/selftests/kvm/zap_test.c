@@ -15,7 +15,9 @@
 /* Entries of a table: pages of a last-level table, or of a huge page. */
 #define TABLE_PAGES	(pvm.page_size / sizeof(u64))
 #define SLOT_PAGES	(TABLE_PAGES * TABLE_PAGES)
-#define SECONDS		4
+/* Pages that have values: what the guest uses is among them. */
+#define NR_VALUES	2048
+#define SECONDS		3
 
 static void *add_memory(void)
 {
@@ -34,7 +36,7 @@ static void discard(void *hva, u64 first, u64 nr)
 /* The guest's part of [first, first + nr) gets new pages with the next values. */
 static void rewrite(void *hva, u64 first, u64 nr, int advice)
 {
-	u64 used = min(nr, PVM_SPAN - first), page;
+	u64 used = min(nr, NR_VALUES - min(first, NR_VALUES)), page;
 
 	pvm_next_step(first, used);
 	/* The first one finds pages, or some, the second one nothing. */
@@ -74,7 +76,7 @@ FIXTURE_VARIANT(zap) {
 	u64 window;
 };
 
-FIXTURE_VARIANT_ADD(zap, dense) { .first = 0, .nr = 2048 };
+FIXTURE_VARIANT_ADD(zap, dense) { .first = 0, .nr = NR_VALUES };
 FIXTURE_VARIANT_ADD(zap, one_page) { .first = 511, .nr = 1 };
 FIXTURE_VARIANT_ADD(zap, two_tables) { .first = 1020, .nr = 8 };
 FIXTURE_VARIANT_ADD(zap, prefault) { .first = 1000, .nr = 48, .window = 16 };
@@ -118,7 +120,7 @@ TEST_F_TIMEOUT(zap, race, PVM_TIMEOUT_SECONDS)
 
 	pvm_create(PVM_MAX_VCPUS);
 	hva = add_memory();
-	rewrite(hva, 0, PVM_SPAN, 0);
+	rewrite(hva, 0, NR_VALUES, 0);
 	if (variant->window)
 		vm_set_prefault(pvm.vm, variant->window * pvm.page_size, FIXED);
 
@@ -177,10 +179,11 @@ TEST_F(zap_one, refault)
 TEST_F(zap_one, dirty_log)
 {
 	const u64 page = TABLE_PAGES + 7;
-	unsigned long *bitmap = bitmap_zalloc(SLOT_PAGES);
+	unsigned long *bitmap = calloc(1, SLOT_PAGES / 8);
 	u64 round;
 	void *hva;
 
+	TEST_ASSERT(bitmap, "Out of memory");
 	pvm_create(1);
 	hva = add_memory();
 
@@ -190,7 +193,7 @@ TEST_F(zap_one, dirty_log)
 		discard(hva, 0, SLOT_PAGES);
 		pvm_store_page(page, round);
 
-		vm_mem_region_set_flags(pvm.vm, PVM_SLOT, KVM_MEM_LOG_DIRTY_PAGES);
+		pvm_set_slot(PVM_SLOT, KVM_MEM_LOG_DIRTY_PAGES, 0, SLOT_PAGES, hva);
 		pvm_store_page(page, round);
 		kvm_vm_get_dirty_log(pvm.vm, PVM_SLOT, bitmap);
 		TEST_ASSERT(test_bit(page, bitmap), "The first store was not noticed");
@@ -199,7 +202,7 @@ TEST_F(zap_one, dirty_log)
 		kvm_vm_get_dirty_log(pvm.vm, PVM_SLOT, bitmap);
 		TEST_ASSERT(test_bit(page, bitmap), "The second store was not noticed");
 		TEST_ASSERT(!test_bit(0, bitmap), "A page is dirty that nobody used");
-		vm_mem_region_set_flags(pvm.vm, PVM_SLOT, 0);
+		pvm_set_slot(PVM_SLOT, 0, 0, SLOT_PAGES, hva);
 	}
 	free(bitmap);
 }
@@ -233,8 +236,8 @@ TEST_F_TIMEOUT(zap_all, memslot, PVM_TIMEOUT_SECONDS)
 	rewrite(hva, 0, nr, 0);
 
 	pvm_start_vcpus(PVM_WATCH, PVM_SEQ, 0, nr);
-	for (round = 0; round < 40; round++) {
-		pvm_wait_for_passes(pvm_random(3));
+	for (round = 0; round < 30; round++) {
+		pvm_wait_for_passes(pvm_random(2));
 		if (pvm_random(2))
 			rewrite(hva, 0, SLOT_PAGES, 0);
 
@@ -259,7 +262,7 @@ TEST_F_TIMEOUT(zap_one, huge_pages, PVM_TIMEOUT_SECONDS)
 	void *hva;
 	u64 first;
 
-	if (5 * TABLE_PAGES > PVM_SPAN)
+	if (4 * TABLE_PAGES > NR_VALUES)
 		SKIP(return, "Huge pages are too large");
 
 	pvm_create(PVM_MAX_VCPUS);
@@ -291,8 +294,8 @@ TEST_F_TIMEOUT(zap_one, huge_pages, PVM_TIMEOUT_SECONDS)
 			break;
 		case 5:
 			logging = !logging;
-			vm_mem_region_set_flags(pvm.vm, PVM_SLOT,
-						logging ? KVM_MEM_LOG_DIRTY_PAGES : 0);
+			pvm_set_slot(PVM_SLOT, logging ? KVM_MEM_LOG_DIRTY_PAGES : 0,
+				     0, SLOT_PAGES, hva);
 			break;
 		}
 		pvm_wait_for_passes(pvm_random(3));
