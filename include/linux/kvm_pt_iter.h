@@ -62,6 +62,9 @@
  *	kvm_pt_root_lg2(ctx)		index bits of the root
  *	kvm_pt_try_cmpxchg(ptep, old, new)	fully ordered if it succeeds; only
  *					with hints
+ *	kvm_pt_pause(ctx)		optional, with a #define of that name: does
+ *					anybody wait?  Otherwise no step ends in
+ *					KVM_PT_PAUSE
  *	KVM_PT_FLAGS			optional: the flags that are ever used, to
  *					leave out what the others need
  *	KVM_PT_PROVE(ok)		optional, for debugging: complains unless
@@ -84,8 +87,8 @@
 #define KVM_PT_LINE		8
 
 /*
- * Entries that one step passes at most before it returns.  More than there are
- * levels: the way down to where the last step ended counts as well.
+ * Entries that one step passes at most before it looks whether to pause.  More
+ * than there are levels: the way down to where the last step ended counts as well.
  */
 #ifndef KVM_PT_SKIP_MAX
 #define KVM_PT_SKIP_MAX		64
@@ -107,8 +110,8 @@
  * enum kvm_pt_event - what a step found
  * @KVM_PT_END: nothing more in the range
  * @KVM_PT_PAUSE: KVM_PT_SKIP_MAX entries were passed since the last event: time
- *		  to look whether somebody waits.  The position is that of an
- *		  entry which has not been looked at
+ *		  to look whether somebody waits, or kvm_pt_pause() has.  The
+ *		  position is that of an entry which has not been looked at
  * @KVM_PT_LEAF: a leaf
  * @KVM_PT_TABLE: a table entry; what it points to when the next step is made
  *		  is walked next, unless the level is the lowest one wanted
@@ -138,6 +141,7 @@ enum kvm_pt_event {
  * @root_level: level of the table that the walk started with
  * @min_level: the walk does not descend below this one
  * @state: what the next step has to do with the current entry
+ * @skipped: entries that this step has passed already
  * @empty: bit n is set while all entries of the current table of level n, from
  *	   its first one on, have been passed since mmu_lock was taken, and
  *	   there is no live leaf below any of them
@@ -156,6 +160,7 @@ struct kvm_pt_iter {
 	u8 root_level;
 	u8 min_level;
 	u8 state;
+	u8 skipped;
 	u8 empty;
 };
 
@@ -168,6 +173,13 @@ enum {
 };
 
 #define KVM_PT_LIVE	((kvm_pt_entry_t)1 << KVM_PT_LIVE_LG2)
+
+#ifndef kvm_pt_pause
+static __always_inline bool kvm_pt_pause(const struct kvm_pt_ctx *ctx)
+{
+	return true;
+}
+#endif
 
 static __always_inline bool kvm_pt_is_live(kvm_pt_entry_t e)
 {
@@ -250,23 +262,48 @@ static __always_inline kvm_pt_entry_t kvm_pt_look(kvm_pt_entry_t *ptep, bool hin
 	return hints ? kvm_pt_without_hint(e) : e;
 }
 
-static __always_inline bool kvm_pt_line_is_seen(kvm_pt_entry_t *ptep, bool hints)
+/* Is live if there is anything to see in a line. */
+static __always_inline kvm_pt_entry_t kvm_pt_look_at_line(kvm_pt_entry_t *ptep, bool hints)
 {
 	BUILD_BUG_ON(KVM_PT_LINE != 8);
 
-	return kvm_pt_is_live(kvm_pt_look(ptep, hints) |
-			      kvm_pt_look(ptep + 1, hints) |
-			      kvm_pt_look(ptep + 2, hints) |
-			      kvm_pt_look(ptep + 3, hints) |
-			      kvm_pt_look(ptep + 4, hints) |
-			      kvm_pt_look(ptep + 5, hints) |
-			      kvm_pt_look(ptep + 6, hints) |
-			      kvm_pt_look(ptep + 7, hints));
+	return kvm_pt_look(ptep, hints) |
+	       kvm_pt_look(ptep + 1, hints) |
+	       kvm_pt_look(ptep + 2, hints) |
+	       kvm_pt_look(ptep + 3, hints) |
+	       kvm_pt_look(ptep + 4, hints) |
+	       kvm_pt_look(ptep + 5, hints) |
+	       kvm_pt_look(ptep + 6, hints) |
+	       kvm_pt_look(ptep + 7, hints);
 }
 
-static __always_inline bool kvm_pt_starts_line(const kvm_pt_entry_t *ptep)
+static __always_inline unsigned long kvm_pt_offset_in_line(const kvm_pt_entry_t *ptep)
 {
-	return !((unsigned long)ptep % (KVM_PT_LINE * sizeof(*ptep)));
+	return (unsigned long)ptep % (KVM_PT_LINE * sizeof(*ptep));
+}
+
+/*
+ * Passes lines in which there is nothing to be seen, as far as they end before
+ * @stop.  In pairs, unless that would take too many registers.
+ */
+static __always_inline kvm_pt_entry_t *
+kvm_pt_skip_lines(kvm_pt_entry_t *ptep, kvm_pt_entry_t *stop, bool hints, bool pairs)
+{
+	kvm_pt_entry_t first, second;
+
+	while (pairs && ptep + 2 * KVM_PT_LINE <= stop) {
+		first = kvm_pt_look_at_line(ptep, hints);
+		second = kvm_pt_look_at_line(ptep + KVM_PT_LINE, hints);
+		if (kvm_pt_is_live(first | second))
+			return kvm_pt_is_live(first) ? ptep : ptep + KVM_PT_LINE;
+		ptep += 2 * KVM_PT_LINE;
+	}
+
+	while (ptep + KVM_PT_LINE <= stop &&
+	       !kvm_pt_is_live(kvm_pt_look_at_line(ptep, hints)))
+		ptep += KVM_PT_LINE;
+
+	return ptep;
 }
 
 /**
@@ -274,22 +311,21 @@ static __always_inline bool kvm_pt_starts_line(const kvm_pt_entry_t *ptep)
  * @ptep: the first entry
  * @stop: end of the entries, not read
  * @hints: pass hinted entries as well; level above 0 only
+ * @pairs: for long distances
  *
  * Return: the first other entry, @stop if there is none.
  */
 static __always_inline kvm_pt_entry_t *
-kvm_pt_skip(kvm_pt_entry_t *ptep, kvm_pt_entry_t *stop, bool hints)
+kvm_pt_skip(kvm_pt_entry_t *ptep, kvm_pt_entry_t *stop, bool hints, bool pairs)
 {
 	for (;;) {
-		if (kvm_pt_starts_line(ptep))
-			while (stop - ptep >= KVM_PT_LINE &&
-			       !kvm_pt_line_is_seen(ptep, hints))
-				ptep += KVM_PT_LINE;
+		if (!kvm_pt_offset_in_line(ptep))
+			ptep = kvm_pt_skip_lines(ptep, stop, hints, pairs);
 
 		do {
 			if (ptep == stop || kvm_pt_is_seen(kvm_pt_read(ptep), hints))
 				return ptep;
-		} while (!kvm_pt_starts_line(++ptep));
+		} while (kvm_pt_offset_in_line(++ptep));
 	}
 }
 
@@ -461,6 +497,7 @@ static noinline __maybe_unused void kvm_pt_restart(struct kvm_pt_iter *it)
 	kvm_pt_entry_t e;
 
 	it->empty = 0;
+	it->skipped = 0;
 	it->state = KVM_PT_LOOK;
 
 	/* Straight down, where that is what the first step would do. */
@@ -511,14 +548,14 @@ static inline void kvm_pt_start(struct kvm_pt_iter *it, kvm_pt_entry_t *table,
  * @it: the walk
  *
  * A shorter way to what kvm_pt_next() would find, for the case that matters most:
- * from leaf to leaf, within a line of the last level.
+ * from leaf to leaf, within a table of the last level.
  *
  * Return: true if that was a leaf, false if kvm_pt_next() has to be called.
  */
 static __always_inline bool kvm_pt_next_near(struct kvm_pt_iter *it)
 {
-	kvm_pt_entry_t *ptep = it->ptep, e;
-	unsigned int nr;
+	kvm_pt_entry_t *ptep = it->ptep, *stop = it->stop, *line;
+	unsigned long nr;
 
 	if (it->state != KVM_PT_LAST)
 		return false;
@@ -526,23 +563,30 @@ static __always_inline bool kvm_pt_next_near(struct kvm_pt_iter *it)
 	if (kvm_pt_is_live(kvm_pt_read(ptep)))
 		it->empty &= ~BIT(0);
 
-	do {
-		if (++ptep == it->stop)
-			break;
+	if (stop - ptep > KVM_PT_SKIP_MAX + 1)
+		stop = ptep + KVM_PT_SKIP_MAX + 1;
 
-		e = kvm_pt_read(ptep);
-		if (kvm_pt_is_live(e)) {
-			nr = ptep - it->ptep;
-			it->ptep = ptep;
-			it->pos += nr;
-			it->next = it->pos;
-			it->entry = e;
+	/* If nothing is next, then maybe in all of the line. */
+	line = (void *)ptep - kvm_pt_offset_in_line(ptep);
+	if (++ptep != stop && !kvm_pt_is_live(kvm_pt_read(ptep)) &&
+	    line >= it->table[0] && line + KVM_PT_LINE <= stop &&
+	    !kvm_pt_is_live(kvm_pt_look_at_line(line, false)))
+		ptep = line + KVM_PT_LINE;
+
+	ptep = kvm_pt_skip(ptep, stop, false, false);
+	nr = ptep - it->ptep;
+	it->ptep = ptep;
+	it->pos += nr;
+	it->next = it->pos;
+
+	if (ptep != stop) {
+		it->entry = kvm_pt_read(ptep);
+		if (kvm_pt_is_live(it->entry))
 			return true;
-		}
-	} while (!kvm_pt_starts_line(ptep));
+	}
 
-	kvm_pt_advance(it, ptep - it->ptep);
 	it->state = KVM_PT_LOOK;
+	it->skipped = nr - 1;
 	return false;
 }
 
@@ -561,9 +605,10 @@ static __always_inline bool kvm_pt_next_near(struct kvm_pt_iter *it)
 static __always_inline enum kvm_pt_event kvm_pt_next(struct kvm_pt_iter *it)
 {
 	bool pauses = kvm_pt_has(it, KVM_PT_PAUSES), hints;
-	kvm_pt_entry_t *ptep, *stop, e;
-	int left = KVM_PT_SKIP_MAX;
+	kvm_pt_entry_t *ptep, *from, *stop, e;
+	int left = KVM_PT_SKIP_MAX - it->skipped;
 
+	it->skipped = 0;
 	if (it->state != KVM_PT_LOOK) {
 		/* Not what it was: look what has become of it. */
 		e = kvm_pt_read(it->ptep);
@@ -577,23 +622,30 @@ static __always_inline enum kvm_pt_event kvm_pt_next(struct kvm_pt_iter *it)
 	}
 
 	for (;;) {
-		stop = it->stop;
-		if (pauses && stop - it->ptep > left)
-			stop = it->ptep + left;
-
 		hints = it->level > 0 && kvm_pt_has(it, KVM_PT_HINTS);
-		if (hints)
-			ptep = kvm_pt_skip(it->ptep, stop, true);
-		else
-			ptep = kvm_pt_skip(it->ptep, stop, false);
+		ptep = it->ptep;
+		for (;;) {
+			from = ptep;
+			stop = it->stop;
+			if (pauses && stop - from > left)
+				stop = from + left;
+
+			if (hints)
+				ptep = kvm_pt_skip(from, stop, true, false);
+			else
+				ptep = kvm_pt_skip(from, stop, false, true);
+
+			if (ptep != stop || stop == it->stop || kvm_pt_pause(&it->ctx))
+				break;
+			left = KVM_PT_SKIP_MAX;
+		}
+		left -= ptep - from;
 
 		if (hints && !kvm_pt_has(it, KVM_PT_UNLOCKED))
 			kvm_pt_prove(it, ptep - it->ptep);
 
-		if (ptep != it->ptep) {
-			left -= ptep - it->ptep;
+		if (ptep != it->ptep)
 			kvm_pt_advance(it, ptep - it->ptep);
-		}
 
 		if (ptep == it->stop) {
 			if (kvm_pt_at_end(it))

@@ -188,11 +188,11 @@ static void reads_a_line_at_a_time(struct kunit *test)
 {
 	struct kvm_pt_mock *mock = create(test);
 
-	/* Each line as one, and those with a leaf once more. */
+	/* Each line as one, and those with a leaf twice more: every other one. */
 	map(mock, 0, UPPER_PAGES, TABLE_PAGES);
 	mock_reads = 0;
 	count(mock, 0, UPPER_PAGES, 0, 0, KVM_PT_LEAF);
-	KUNIT_EXPECT_LE(test, mock_reads, 2 * UPPER_PAGES);
+	KUNIT_EXPECT_LE(test, mock_reads, 5 * UPPER_PAGES / 2);
 	destroy(test, mock);
 }
 
@@ -218,6 +218,25 @@ static void pauses(struct kunit *test)
 		mock_reads = 0;
 	}
 	KUNIT_EXPECT_GE(test, last, mock->nr_pages - shape.skip_max);
+	destroy(test, mock);
+}
+
+/* The same walk, but nobody waits. */
+static void pauses_for_somebody(struct kunit *test)
+{
+	struct kvm_pt_mock *mock = create(test);
+
+	map(mock, 0, mock->nr_pages, TABLE_PAGES);
+	zap(mock, 0, mock->nr_pages);
+
+	mock_waits = false;
+	mock_reads = 0;
+	mock_reads_most = 0;
+	KUNIT_EXPECT_EQ(test, 0, count(mock, 0, mock->nr_pages, 0, KVM_PT_PAUSES,
+				       KVM_PT_PAUSE));
+	KUNIT_EXPECT_GT(test, mock_reads_most, 0);
+	KUNIT_EXPECT_LE(test, max(mock_reads, mock_reads_most), mock_reads_max());
+	mock_waits = true;
 	destroy(test, mock);
 }
 
@@ -432,6 +451,7 @@ static struct kunit_case kvm_pt_cases[] = {
 	KUNIT_CASE(lists_tables),
 	KUNIT_CASE(reads_a_line_at_a_time),
 	KUNIT_CASE(pauses),
+	KUNIT_CASE(pauses_for_somebody),
 	KUNIT_CASE(learns_a_table),
 	KUNIT_CASE(learns_tables_of_tables),
 	KUNIT_CASE(learns_later),

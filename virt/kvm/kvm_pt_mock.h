@@ -36,8 +36,12 @@ struct kvm_pt_mock_shape {
 
 /* Set for as long as a table of that shape exists; tests run one at a time. */
 static struct kvm_pt_mock_shape mock_shape;
-/* Entries that the walk has read. */
+/* Entries that the walk has read, since it last looked whether anybody waits. */
 static unsigned long mock_reads;
+/* The most of them that there were. */
+static unsigned long mock_reads_most;
+/* Does anybody wait? */
+static bool mock_waits = true;
 /* Hints that were found to be wrong when they were used. */
 static unsigned int mock_wrong_hints;
 
@@ -127,6 +131,14 @@ static inline bool kvm_pt_try_cmpxchg(kvm_pt_entry_t *ptep, kvm_pt_entry_t *old,
 
 	*ptep = new;
 	return true;
+}
+
+#define kvm_pt_pause kvm_pt_pause
+static inline bool kvm_pt_pause(const struct kvm_pt_ctx *ctx)
+{
+	mock_reads_most = max(mock_reads_most, mock_reads);
+	mock_reads = 0;
+	return mock_waits;
 }
 
 #include <linux/kvm_pt_iter.h>

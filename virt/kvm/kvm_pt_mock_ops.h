@@ -126,13 +126,17 @@ static enum kvm_pt_event mock_next(struct mock_run *run, struct kvm_pt_iter *it,
 	enum kvm_pt_event event;
 
 	mock_reads = 0;
+	mock_reads_most = 0;
 	/* Walks that do without the shorter way must be as good. */
 	if (mock_shape.live_lg2 && kvm_pt_next_near(it))
 		event = KVM_PT_LEAF;
 	else
 		event = kvm_pt_next(it);
-	if (it->flags & KVM_PT_PAUSES && mock_reads > mock_reads_max())
+	if (it->flags & KVM_PT_PAUSES &&
+	    max(mock_reads, mock_reads_most) > mock_reads_max())
 		mock_say(run, "a step that reads too much");
+	if (event == KVM_PT_PAUSE && !mock_waits)
+		mock_say(run, "a pause for nobody");
 	if (event != KVM_PT_END)
 		mock_check_event(run, it, event, last);
 
@@ -147,6 +151,7 @@ static void mock_run_zap(struct mock_run *run, bool nested)
 	enum kvm_pt_event event;
 	u8 yields = nested ? 0 : mock_byte(run);
 
+	mock_waits = !(yields & 8);
 	mock_range(run, &start, &end);
 	mock_start(run->mock, &it, start, end, 0, KVM_PT_HINTS | KVM_PT_LEARN |
 		   (yields & 1 || nested ? KVM_PT_PAUSES : 0));
@@ -169,6 +174,7 @@ static void mock_run_zap(struct mock_run *run, bool nested)
 		}
 	}
 
+	mock_waits = true;
 	/* Nothing is left but what came while the lock was not held. */
 	for (pos = start; pos < end && !run->wrong; pos++)
 		if (run->mock->page[pos].frame && run->mock->page[pos].born <= since)

@@ -19,9 +19,11 @@ typedef u64 kvm_pt_entry_t;
 
 /**
  * struct kvm_pt_ctx - what a walk of the TDP MMU needs to know
+ * @kvm: whose mmu_lock somebody may wait for
  * @gfn_bits: see struct tdp_iter
  */
 struct kvm_pt_ctx {
+	struct kvm *kvm;
 	gfn_t gfn_bits;
 };
 
@@ -66,6 +68,12 @@ static __always_inline unsigned int kvm_pt_root_lg2(const struct kvm_pt_ctx *ctx
 static __always_inline bool kvm_pt_try_cmpxchg(u64 *sptep, u64 *old, u64 new)
 {
 	return try_cmpxchg64(sptep, old, new);
+}
+
+#define kvm_pt_pause kvm_pt_pause
+static __always_inline bool kvm_pt_pause(const struct kvm_pt_ctx *ctx)
+{
+	return need_resched() || rwlock_needbreak(&ctx->kvm->mmu_lock);
 }
 
 #ifdef CONFIG_KVM_PROVE_MMU

@@ -268,7 +268,8 @@ int main(int argc, char *argv[])
 	guest.pages = (u64)params.npages * (params.step || params.wait ? 2 : 1);
 	size = guest.pages * guest.page_size;
 
-	vm = __vm_create_with_vcpus(VM_SHAPE_DEFAULT, 1, size / MIN_PAGE_SIZE / 64 + 64,
+	/* Of which the library makes room for the page tables. */
+	vm = __vm_create_with_vcpus(VM_SHAPE_DEFAULT, 1, size / MIN_PAGE_SIZE + 64,
 				    guest_code, &vcpu);
 	hva = prefault_mmap(size, 0, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1);
 	other = prefault_mmap(size, 0, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1);
