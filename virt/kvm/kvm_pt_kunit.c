@@ -240,6 +240,24 @@ static void pauses_for_somebody(struct kunit *test)
 	destroy(test, mock);
 }
 
+/* What a short step has passed counts. */
+static void pauses_behind_a_leaf(struct kunit *test)
+{
+	struct kvm_pt_mock *mock = create(test);
+	struct kvm_pt_iter it;
+
+	map(mock, 0, mock->nr_pages, TABLE_PAGES);
+	zap(mock, 0, mock->nr_pages);
+	map(mock, 0, 1, 1);
+
+	mock_start(mock, &it, 0, mock->nr_pages, 0, KVM_PT_PAUSES);
+	KUNIT_ASSERT_EQ(test, kvm_pt_next(&it), KVM_PT_LEAF);
+	KUNIT_ASSERT_FALSE(test, kvm_pt_next_near(&it));
+	KUNIT_ASSERT_EQ(test, kvm_pt_next(&it), KVM_PT_PAUSE);
+	KUNIT_EXPECT_LE(test, it.next, shape.skip_max + 1);
+	destroy(test, mock);
+}
+
 static void learns_a_table(struct kunit *test)
 {
 	struct kvm_pt_mock *mock = create(test);
@@ -452,6 +470,7 @@ static struct kunit_case kvm_pt_cases[] = {
 	KUNIT_CASE(reads_a_line_at_a_time),
 	KUNIT_CASE(pauses),
 	KUNIT_CASE(pauses_for_somebody),
+	KUNIT_CASE(pauses_behind_a_leaf),
 	KUNIT_CASE(learns_a_table),
 	KUNIT_CASE(learns_tables_of_tables),
 	KUNIT_CASE(learns_later),
