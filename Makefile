@@ -8,6 +8,10 @@ help:
 demo:
 	@lab/demo $(or $(ARCH),x86)
 
+## make demo-vmm [ARCH=x86]   an unmodified QEMU with a Linux guest, off and on
+demo-vmm:
+	@lab/demo-vmm $(or $(ARCH),x86)
+
 ## make check [ARCH=…]    the tests, under 10 minutes per architecture
 check:
 	@lab/check $(ARCH)
@@ -32,8 +36,12 @@ tree:
 refresh:
 	@lab/series refresh
 
+## make series-check      builds and checks that series, commit by commit
+series-check:
+	@lab/series-check
+
 ## make series OUT=DIR    the mail-ready series
 series:
 	@lab/series series "$(OUT)"
 
-.PHONY: help demo check check-full bench bench-compare tree refresh series
+.PHONY: help demo demo-vmm check check-full bench bench-compare tree refresh series series-check

@@ -24,7 +24,8 @@ struct kvm_vcpu;
 
 /*
  * Upper bounds of one attempt.  A window never holds more entries than this,
- * and as it is aligned to its size, all of them lie in one last-level table.
+ * and as it is aligned to its size, all of them lie in one table: of pages, or
+ * of huge pages.
  */
 #define KVM_PREFAULT_PAGES_MAX	512
 
@@ -45,7 +46,7 @@ struct kvm_vcpu;
 /**
  * struct kvm_prefault_window - a range of gfns of one memslot
  * @gfn: first gfn
- * @nr: number of pages, 1 to KVM_PREFAULT_PAGES_MAX
+ * @nr: number of pages, or huge pages, 1 to KVM_PREFAULT_PAGES_MAX
  */
 struct kvm_prefault_window {
 	gfn_t gfn;
@@ -66,6 +67,8 @@ enum kvm_prefault_stop {
  * @slot: memslot of the window, valid within the caller's kvm->srcu section
  * @window: the gfns to serve
  * @mmu_seq: kvm->mmu_invalidate_seq, sampled before anything else was read
+ * @order: 0, or the log2 of a huge page's pages if those are to be mapped: they
+ *	   are what "page" means below then
  * @may_ro: pages that the host maps read-only are wanted, too
  * @stop: why the attempt ended
  * @mapped: number of pages that have been mapped
@@ -73,14 +76,15 @@ enum kvm_prefault_stop {
  * @absent: number of pages that the host does not have
  * @first: the first page that was mapped, if any; counts from window.gfn
  * @last: the last one
- * @present: bit n is set if the host may have a page for gfn + n
- * @holes: bit n is set if gfn + n is to be mapped
+ * @present: bit n is set if the host may have page n
+ * @holes: bit n is set if page n is to be mapped
  * @ro: bit n is set if the host has the page of a hole, but read-only
  */
 struct kvm_prefault {
 	const struct kvm_memory_slot *slot;
 	struct kvm_prefault_window window;
 	unsigned long mmu_seq;
+	u8 order;
 	bool may_ro;
 	enum kvm_prefault_stop stop;
 	unsigned int mapped;
@@ -95,10 +99,10 @@ struct kvm_prefault {
 
 /**
  * struct kvm_prefault_batch - host pages to install in one hold of mmu_lock
- * @nr: number of pages, at most KVM_PREFAULT_BATCH
+ * @nr: number of pages, at most KVM_PREFAULT_BATCH; the architecture may drop some
  * @mapped: number of pages that the architecture installed
  * @writable: the host maps these pages writable now
- * @index: page n belongs to window.gfn + index[n]; ascending
+ * @index: page n is the window's page index[n]; ascending
  * @pfn: the pages; not referenced: see kvm_prefault_use_page()
  */
 struct kvm_prefault_batch {
@@ -108,6 +112,12 @@ struct kvm_prefault_batch {
 	u16 index[KVM_PREFAULT_BATCH];
 	unsigned long pfn[KVM_PREFAULT_BATCH];
 };
+
+/* The first gfn of page @n of the window. */
+static inline gfn_t kvm_prefault_gfn(const struct kvm_prefault *p, unsigned int n)
+{
+	return p->window.gfn + ((gfn_t)n << p->order);
+}
 
 /**
  * kvm_prefault_window() - the window of a fault
@@ -130,6 +140,30 @@ kvm_prefault_window(gfn_t gfn, u64 nr, gfn_t base, u64 npages)
 	end = min(w.gfn + nr, base + npages);
 	w.gfn = max(w.gfn, base);
 	w.nr = end - w.gfn;
+
+	return w;
+}
+
+/**
+ * kvm_prefault_huge_window() - the window of a fault that mapped a huge page
+ * @gfn: gfn that faulted, inside a huge page inside the memslot
+ * @nr: wanted length in huge pages, a power of two
+ * @order: log2 of the pages of a huge page
+ * @base: first gfn of the memslot
+ * @npages: length of the memslot in pages
+ *
+ * As kvm_prefault_window(), in huge pages.  Those that the memslot holds only a
+ * part of are left out.
+ */
+static inline struct kvm_prefault_window
+kvm_prefault_huge_window(gfn_t gfn, u64 nr, unsigned int order, gfn_t base, u64 npages)
+{
+	gfn_t first = (base + (1ULL << order) - 1) >> order;
+	gfn_t end = (base + npages) >> order;
+	struct kvm_prefault_window w;
+
+	w = kvm_prefault_window(gfn >> order, nr, first, end - first);
+	w.gfn <<= order;
 
 	return w;
 }
@@ -204,8 +238,14 @@ int kvm_prefault_enable_cap(struct kvm *kvm, const struct kvm_enable_cap *cap);
 void __kvm_auto_prefault(struct kvm_vcpu *vcpu,
 			 const struct kvm_memory_slot *slot, gfn_t gfn,
 			 bool may_ro, unsigned long config);
-void kvm_auto_prefault_within(struct kvm_vcpu *vcpu, gfn_t gfn,
-			      struct kvm_prefault *p, unsigned long config);
+void kvm_auto_prefault_huge(struct kvm_vcpu *vcpu,
+			    const struct kvm_memory_slot *slot, gfn_t gfn,
+			    unsigned int order, bool may_ro, unsigned long config);
+void kvm_auto_prefault_within(struct kvm_vcpu *vcpu,
+			      const struct kvm_memory_slot *slot, gfn_t gfn,
+			      struct kvm_prefault_window within,
+			      unsigned long mmu_seq, bool may_ro,
+			      unsigned long config);
 
 unsigned int kvm_prefault_resident(struct kvm_vcpu *vcpu, gfn_t gfn, u64 nr);
 unsigned int kvm_prefault_resident_within(struct kvm_vcpu *vcpu,
@@ -225,7 +265,8 @@ unsigned long kvm_arch_prefault_max_size(struct kvm *kvm);
 /**
  * kvm_arch_prefault_holes() - find what is not mapped in a window
  * @vcpu: the vCPU whose page tables are meant
- * @p: the attempt; window, slot, mmu_seq and @present are set, @holes is zero
+ * @p: the attempt; window, slot, mmu_seq and @present are set, @holes is zero;
+ *     @order is 0 unless the architecture calls kvm_auto_prefault_huge()
  *
  * What is not @present need not be looked at: @holes has no meaning there.
  *
@@ -233,7 +274,7 @@ unsigned long kvm_arch_prefault_max_size(struct kvm *kvm);
  * checked again by kvm_arch_prefault_map().  Gfns that must not be prefaulted,
  * e.g. private memory, are no holes.
  *
- * Return: false if the window has no last-level table to install into.
+ * Return: false if the window has no table to install into.
  */
 bool kvm_arch_prefault_holes(struct kvm_vcpu *vcpu, struct kvm_prefault *p);
 

@@ -30,6 +30,9 @@
  *   backoff  Windows that map nothing at all are followed by faults that are
  *            left alone without any look, 1, 2, 4 and so on up to 64.
  *
+ * Huge pages have a policy of their own, for which they are the pages: one is
+ * mapped ahead at about the same cost as a page, and it saves the same exit.
+ *
  * The functions here are pure: lab/sim runs the same code on synthetic traces,
  * and bench/POLICY.md has the figures that the constants were chosen by.
  */

@@ -26,6 +26,10 @@
  *
  * The pages of a window are served in batches, each with a short hold of
  * mmu_lock, so that neither a waiting writer nor a signal waits for a window.
+ *
+ * A fault that mapped a huge page is followed by the same for huge pages: the
+ * entries of a window are then those of the table above.  What the host maps by
+ * pages is left out, as is what KVM has a table of pages for.
  */
 #define pr_fmt(fmt) KBUILD_MODNAME ": " fmt
 
@@ -208,7 +212,8 @@ static struct host_map host_map_pud(pud_t pud, unsigned long hva)
 {
 	return (struct host_map){
 		.pfn = pud_pfn(pud) + ((hva & ~PUD_MASK) >> PAGE_SHIFT),
-		.readable = pud_access_permitted(pud, false) && !pud_special(pud),
+		.readable = pud_access_permitted(pud, false) && !pud_special(pud) &&
+			    !pte_protnone(__pte(pud_val(pud))),
 		.writable = pud_access_permitted(pud, true),
 	};
 }
@@ -217,7 +222,8 @@ static struct host_map host_map_pmd(pmd_t pmd, unsigned long hva)
 {
 	return (struct host_map){
 		.pfn = pmd_pfn(pmd) + ((hva & ~PMD_MASK) >> PAGE_SHIFT),
-		.readable = pmd_access_permitted(pmd, false) && !pmd_special(pmd),
+		.readable = pmd_access_permitted(pmd, false) && !pmd_special(pmd) &&
+			    !pmd_protnone(pmd),
 		.writable = pmd_access_permitted(pmd, true),
 	};
 }
@@ -262,6 +268,19 @@ static struct host_map host_map(struct mm_struct *mm, unsigned long hva)
 	return (struct host_map){ .ptep = map_host_ptep(pmd, hva) };
 }
 
+/* The pages from @hva on, of @max at most, that one PMD of the host maps. */
+static unsigned int pages_of_pmd(const struct kvm_prefault *p, unsigned long hva,
+				 unsigned int max)
+{
+	unsigned int nr;
+
+	if (p->order)
+		return 1;
+
+	nr = PTRS_PER_PTE - ((hva >> PAGE_SHIFT) & (PTRS_PER_PTE - 1));
+	return min(nr, max);
+}
+
 /*
  * What is done with pages [first, first + nr) of a window, all of which are in
  * one table or huge page of the host; @map is of the first one.
@@ -275,16 +294,20 @@ static __always_inline void look_at_host(struct kvm *kvm,
 					 unsigned int first, unsigned int end,
 					 host_look_t look, void *data)
 {
-	unsigned long hva = __gfn_to_hva_memslot(p->slot, p->window.gfn + first);
+	unsigned long hva = __gfn_to_hva_memslot(p->slot, kvm_prefault_gfn(p, first));
 	unsigned long flags;
 	struct host_map map;
 	unsigned int nr;
 
 	local_irq_save(flags);
-	for (; first < end; first += nr, hva += nr * PAGE_SIZE) {
-		nr = PTRS_PER_PTE - ((hva >> PAGE_SHIFT) & (PTRS_PER_PTE - 1));
-		nr = min(nr, end - first);
+	for (; first < end; first += nr, hva += nr * PAGE_SIZE << p->order) {
+		nr = pages_of_pmd(p, hva, end - first);
 		map = host_map(kvm->mm, hva);
+		if (p->order && map.ptep) {
+			/* No huge page. */
+			unmap_host_ptep(map.ptep);
+			map.ptep = NULL;
+		}
 		look(data, &map, first, nr);
 		unmap_host_ptep(map.ptep);
 	}
@@ -366,11 +389,21 @@ static __always_inline void take_page(const struct batch_fill *fill, unsigned in
 	}
 }
 
+/* riscv: all entries of a larger page have the PFN of its first one. */
+static __always_inline bool is_napot(pte_t pte)
+{
+#ifdef CONFIG_RISCV
+	return pte_napot(pte);
+#else
+	return false;
+#endif
+}
+
 /* As in GUP-fast: an ordinary page, which userspace may access itself. */
 static __always_inline bool can_access(pte_t pte, bool write)
 {
 	return pte_access_permitted(pte, write) && !pte_special(pte) &&
-	       !pte_protnone(pte);
+	       !pte_protnone(pte) && !is_napot(pte);
 }
 
 static __always_inline void take_pages(void *data, const struct host_map *map,
@@ -407,9 +440,13 @@ static bool must_stop(struct kvm *kvm)
 static void flush_batch(struct kvm_vcpu *vcpu, struct kvm_prefault *p,
 			struct kvm_prefault_batch *batch)
 {
+	unsigned int found;
+
 	if (!batch->nr)
 		return;
 
+	found = batch->nr;
+	p->found += found;
 	batch->mapped = 0;
 	if (p->stop == KVM_PREFAULT_DONE && must_stop(vcpu->kvm))
 		p->stop = KVM_PREFAULT_BUSY;
@@ -421,10 +458,9 @@ static void flush_batch(struct kvm_vcpu *vcpu, struct kvm_prefault *p,
 		p->last = max(p->last, batch->index[batch->nr - 1]);
 		p->mapped += batch->mapped;
 	}
-	vcpu->stat.generic.prefault_mapped += batch->mapped;
-	vcpu->stat.generic.prefault_raced += batch->nr - batch->mapped;
+	vcpu->stat.generic.prefault_mapped += batch->mapped << p->order;
+	vcpu->stat.generic.prefault_raced += (found - batch->mapped) << p->order;
 
-	p->found += batch->nr;
 	batch->nr = 0;
 }
 
@@ -507,10 +543,10 @@ static void serve_window(struct kvm_vcpu *vcpu, struct kvm_prefault *p)
 	serve_holes(vcpu, p);
 
 	vcpu->stat.generic.prefault_windows++;
-	vcpu->stat.generic.prefault_absent += p->absent;
+	vcpu->stat.generic.prefault_absent += p->absent << p->order;
 
-	trace_kvm_prefault(vcpu->vcpu_id, p->window.gfn, p->window.nr, p->mapped,
-			   p->stop);
+	trace_kvm_prefault(vcpu->vcpu_id, p->window.gfn, p->window.nr << p->order,
+			   p->mapped << p->order, p->stop);
 }
 
 /* Whatever an attempt depends on has to be read after this. */
@@ -523,53 +559,87 @@ static unsigned long sample_mmu_seq(struct kvm *kvm)
 	return mmu_seq;
 }
 
-/*
- * The length of the window in pages, or 0 if this fault is to be left alone.
- * Asked before anything is done for a window.
- */
-static u64 window_pages(struct kvm_vcpu *vcpu, gfn_t gfn, unsigned long config)
+static struct kvm_prefault_policy *policy_of(struct kvm_vcpu *vcpu, unsigned int order)
 {
-	u64 nr = (config & ~KVM_PREFAULT_FLAGS) >> PAGE_SHIFT;
-	unsigned int order = 0;
+	return order ? &vcpu->prefault_huge : &vcpu->prefault;
+}
+
+/*
+ * The length of the window in pages of @order, or 0 if this fault is to be left
+ * alone.  Asked before anything is done for a window.
+ */
+static __always_inline u64 window_pages(struct kvm_vcpu *vcpu, gfn_t gfn,
+					unsigned int order, unsigned long config)
+{
+	u64 nr = (config & ~KVM_PREFAULT_FLAGS) >> PAGE_SHIFT >> order;
+	struct kvm_prefault_policy *policy = policy_of(vcpu, order);
+	unsigned int window_order = 0;
 
 	if (config & KVM_PREFAULT_FIXED)
 		return nr;
 
-	if (!kvm_prefault_backoff(&vcpu->prefault))
-		order = kvm_prefault_policy_begin(&vcpu->prefault, gfn, ilog2(nr));
-	if (order)
-		return 1ULL << order;
+	if (!kvm_prefault_backoff(policy))
+		window_order = kvm_prefault_policy_begin(policy, gfn >> order, ilog2(nr));
+	if (window_order)
+		return 1ULL << window_order;
 
 	vcpu->stat.generic.prefault_backoff++;
 	return 0;
 }
 
-static void prefault_within(struct kvm_vcpu *vcpu, gfn_t gfn, u64 nr,
-			    struct kvm_prefault *p, unsigned long config)
+/* Serves the window of a fault, and lets the vCPU learn from it. */
+static __always_inline void serve_fault(struct kvm_vcpu *vcpu, gfn_t gfn,
+					struct kvm_prefault *p, unsigned int order,
+					unsigned long config)
 {
-	if (p->slot->flags & KVM_MEMSLOT_INVALID ||
-	    kvm_memslot_is_gmem_only(p->slot))
-		return;
-
-	p->window = kvm_prefault_window(gfn, nr, p->window.gfn, p->window.nr);
+	gfn_t window = p->window.gfn >> order;
 
 	serve_window(vcpu, p);
 
 	/* What was cut short says nothing about the rest of the window. */
 	if (!(config & KVM_PREFAULT_FIXED) &&
 	    (!p->mapped || p->stop == KVM_PREFAULT_DONE))
-		kvm_prefault_policy_end(&vcpu->prefault, gfn,
-					p->window.gfn + p->first,
-					p->window.gfn + p->last, p->mapped,
-					p->absent);
+		kvm_prefault_policy_end(policy_of(vcpu, order), gfn >> order,
+					window + p->first, window + p->last,
+					p->mapped, p->absent);
+}
+
+/* What is in KVM's own memslots is mapped by rules of its own. */
+static bool may_serve(const struct kvm_memory_slot *slot)
+{
+	return slot->id < KVM_USER_MEM_SLOTS &&
+	       !(slot->flags & KVM_MEMSLOT_INVALID) && !kvm_memslot_is_gmem_only(slot);
+}
+
+/*
+ * Not inline: what a window needs on the stack may be zeroed whether there is a
+ * window or not, and faults without one shall cost nothing.
+ */
+static noinline void prefault_window(struct kvm_vcpu *vcpu,
+				     const struct kvm_memory_slot *slot, gfn_t gfn,
+				     struct kvm_prefault_window window,
+				     unsigned long mmu_seq, bool may_ro,
+				     unsigned long config)
+{
+	struct kvm_prefault p = {
+		.slot = slot,
+		.window = window,
+		.mmu_seq = mmu_seq,
+		.may_ro = may_ro,
+	};
+
+	if (may_serve(slot))
+		serve_fault(vcpu, gfn, &p, 0, config);
 }
 
 /**
  * kvm_auto_prefault_within() - __kvm_auto_prefault() for a caller who knows more
  * @vcpu: the vCPU that faulted
+ * @slot: the memslot that the fault was fixed with
  * @gfn: the gfn that faulted
- * @p: the attempt; slot, mmu_seq and may_ro are set, and window is where the
- *	window has to stay within
+ * @within: where in the memslot the window has to stay
+ * @mmu_seq: kvm->mmu_invalidate_seq from before @within was looked at
+ * @may_ro: map pages that the host has mapped read-only, too
  * @config: kvm->auto_prefault as read by the caller; there is a window
  *
  * What the caller found out about the surroundings of the fault, e.g. about its
@@ -577,13 +647,18 @@ static void prefault_within(struct kvm_vcpu *vcpu, gfn_t gfn, u64 nr,
  *
  * Context: as for __kvm_auto_prefault().
  */
-void kvm_auto_prefault_within(struct kvm_vcpu *vcpu, gfn_t gfn,
-			      struct kvm_prefault *p, unsigned long config)
+void kvm_auto_prefault_within(struct kvm_vcpu *vcpu,
+			      const struct kvm_memory_slot *slot, gfn_t gfn,
+			      struct kvm_prefault_window within,
+			      unsigned long mmu_seq, bool may_ro,
+			      unsigned long config)
 {
-	u64 nr = window_pages(vcpu, gfn, config);
+	u64 nr = window_pages(vcpu, gfn, 0, config);
 
 	if (nr)
-		prefault_within(vcpu, gfn, nr, p, config);
+		prefault_window(vcpu, slot, gfn,
+				kvm_prefault_window(gfn, nr, within.gfn, within.nr),
+				mmu_seq, may_ro, config);
 }
 
 /**
@@ -605,19 +680,49 @@ void __kvm_auto_prefault(struct kvm_vcpu *vcpu,
 			 const struct kvm_memory_slot *slot, gfn_t gfn,
 			 bool may_ro, unsigned long config)
 {
-	u64 nr = window_pages(vcpu, gfn, config);
-	struct kvm_prefault p;
+	u64 nr = window_pages(vcpu, gfn, 0, config);
 
+	if (nr)
+		prefault_window(vcpu, slot, gfn,
+				kvm_prefault_window(gfn, nr, slot->base_gfn, slot->npages),
+				sample_mmu_seq(vcpu->kvm), may_ro, config);
+}
+
+/**
+ * kvm_auto_prefault_huge() - __kvm_auto_prefault() for a fault that was fixed by
+ *			      a huge page
+ * @vcpu: the vCPU that faulted
+ * @slot: the memslot that the fault was fixed with
+ * @gfn: the gfn that faulted
+ * @order: log2 of the pages of the huge page; it is what a PMD of the host maps
+ * @may_ro: map pages that the host has mapped read-only, too
+ * @config: kvm->auto_prefault as read by the caller; there is a window
+ *
+ * The window has to be larger than a huge page: it serves no part of one.
+ *
+ * Context: as for __kvm_auto_prefault().
+ */
+void kvm_auto_prefault_huge(struct kvm_vcpu *vcpu,
+			    const struct kvm_memory_slot *slot, gfn_t gfn,
+			    unsigned int order, bool may_ro, unsigned long config)
+{
+	struct kvm_prefault p = {
+		.slot = slot,
+		.mmu_seq = sample_mmu_seq(vcpu->kvm),
+		.order = order,
+		.may_ro = may_ro,
+	};
+	u64 nr;
+
+	if ((config & ~KVM_PREFAULT_FLAGS) < 2 * PAGE_SIZE << order || !may_serve(slot))
+		return;
+
+	nr = window_pages(vcpu, gfn, order, config);
 	if (!nr)
 		return;
 
-	p = (struct kvm_prefault){
-		.slot = slot,
-		.window = { .gfn = slot->base_gfn, .nr = slot->npages },
-		.mmu_seq = sample_mmu_seq(vcpu->kvm),
-		.may_ro = may_ro,
-	};
-	prefault_within(vcpu, gfn, nr, &p, config);
+	p.window = kvm_prefault_huge_window(gfn, nr, order, slot->base_gfn, slot->npages);
+	serve_fault(vcpu, gfn, &p, order, config);
 }
 
 /**
@@ -667,8 +772,7 @@ unsigned int kvm_prefault_resident(struct kvm_vcpu *vcpu, gfn_t gfn, u64 nr)
 		.mmu_seq = sample_mmu_seq(vcpu->kvm),
 	};
 
-	if (!slot || slot->flags & KVM_MEMSLOT_INVALID ||
-	    kvm_memslot_is_gmem_only(slot))
+	if (!slot || !may_serve(slot))
 		return 0;
 
 	nr = min(nr, KVM_PREFAULT_PAGES_MAX - (gfn & (KVM_PREFAULT_PAGES_MAX - 1)));

@@ -11,13 +11,17 @@
 /* More guest memory than any architecture can address has no gfn from here on. */
 #define GFN_END		BIT_ULL(64 - PAGE_SHIFT)
 
+static void expect_same(struct kunit *test, struct kvm_prefault_window w,
+			gfn_t want_gfn, unsigned int want_nr)
+{
+	KUNIT_EXPECT_EQ(test, w.gfn, want_gfn);
+	KUNIT_EXPECT_EQ(test, w.nr, want_nr);
+}
+
 static void expect_window(struct kunit *test, gfn_t gfn, u64 nr, gfn_t base,
 			  u64 npages, gfn_t want_gfn, unsigned int want_nr)
 {
-	struct kvm_prefault_window w = kvm_prefault_window(gfn, nr, base, npages);
-
-	KUNIT_EXPECT_EQ(test, w.gfn, want_gfn);
-	KUNIT_EXPECT_EQ(test, w.nr, want_nr);
+	expect_same(test, kvm_prefault_window(gfn, nr, base, npages), want_gfn, want_nr);
 }
 
 static void window_inside_slot(struct kunit *test)
@@ -64,6 +68,30 @@ static void window_at_the_top(struct kunit *test)
 	expect_window(test, GFN_END - 1, 512, GFN_END - 1, 1, GFN_END - 1, 1);
 	expect_window(test, 0, 512, 0, GFN_END, 0, 512);
 	expect_window(test, GFN_END - 1, 512, 0, GFN_END, GFN_END - 512, 512);
+}
+
+static void expect_huge_window(struct kunit *test, gfn_t gfn, u64 nr, gfn_t base,
+			       u64 npages, gfn_t want_gfn, unsigned int want_nr)
+{
+	expect_same(test, kvm_prefault_huge_window(gfn, nr, 9, base, npages), want_gfn,
+		    want_nr);
+}
+
+static void window_of_huge_pages(struct kunit *test)
+{
+	expect_huge_window(test, 0x12345, 8, 0, 0x100000, 0x12000, 8);
+	expect_huge_window(test, 0x12345, 2, 0x12000, 0x1000, 0x12000, 2);
+	expect_huge_window(test, 0x7ffff, 1024, 0, 0x100000, 0x40000, 512);
+
+	/* Edges of the slot that are those of a huge page, or not. */
+	expect_huge_window(test, 0x12400, 8, 0x12200, 0x1000, 0x12200, 7);
+	expect_huge_window(test, 0x12400, 8, 0x12201, 0x1000, 0x12400, 6);
+	expect_huge_window(test, 0x12345, 8, 0, 0x12a00, 0x12000, 5);
+	expect_huge_window(test, 0x12345, 8, 0, 0x12bff, 0x12000, 5);
+
+	/* A slot with a single whole huge page. */
+	expect_huge_window(test, 0x12345, 8, 0x121ff, 0x400, 0x12200, 1);
+	expect_huge_window(test, 0x12345, 8, 0x12200, 0x200, 0x12200, 1);
 }
 
 static void check_window(struct kunit *test, gfn_t gfn, u64 nr, gfn_t base, u64 npages)
@@ -139,6 +167,7 @@ static struct kunit_case kvm_prefault_cases[] = {
 	KUNIT_CASE(window_cut_by_slot),
 	KUNIT_CASE(window_capped),
 	KUNIT_CASE(window_at_the_top),
+	KUNIT_CASE(window_of_huge_pages),
 	KUNIT_CASE(window_everywhere),
 	KUNIT_CASE(size_valid),
 	KUNIT_CASE(size_invalid),

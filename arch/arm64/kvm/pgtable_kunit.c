@@ -173,7 +173,6 @@ static void fill_empty(struct kunit *test)
 				page_to_phys(f->page[i]));
 		KUNIT_EXPECT_EQ(test, kvm_pgtable_stage2_pte_prot(pte), RWX);
 		KUNIT_EXPECT_EQ(test, pte & AF, 0);
-		KUNIT_EXPECT_TRUE(test, PageDirty(f->page[i]));
 	}
 
 	/* Once more: everything is there. */
@@ -192,7 +191,6 @@ static void fill_young_and_readonly(struct kunit *test)
 	pte = *page_entry(f, 0);
 	KUNIT_EXPECT_EQ(test, kvm_pgtable_stage2_pte_prot(pte), KVM_PGTABLE_PROT_R);
 	KUNIT_EXPECT_NE(test, pte & AF, 0);
-	KUNIT_EXPECT_FALSE(test, PageDirty(f->page[0]));
 }
 
 /* What is not zero stays what it is: valid, locked, annotated. */
@@ -219,7 +217,6 @@ static void fill_between(struct kunit *test)
 	KUNIT_EXPECT_EQ(test, *page_entry(f, 1), valid);
 	KUNIT_EXPECT_EQ(test, *page_entry(f, 3), annotated);
 	KUNIT_EXPECT_EQ(test, *page_entry(f, 5), locked);
-	KUNIT_EXPECT_FALSE(test, PageDirty(f->page[1]));
 
 	WRITE_ONCE(*page_entry(f, 5), 0);
 }
@@ -327,10 +324,8 @@ static void pgtable_test_exit(struct kunit *test)
 		return;
 
 	kvm_pgtable_stage2_destroy(&f->pgt);
-	for (i = 0; i < NR; i++) {
-		ClearPageDirty(f->page[i]);
+	for (i = 0; i < NR; i++)
 		__free_page(f->page[i]);
-	}
 }
 
 static struct kunit_case pgtable_test_cases[] = {

@@ -117,11 +117,27 @@ static enum kvm_pgtable_prot prefault_prot(const struct kvm_memory_slot *slot,
 	return prot;
 }
 
+/* Drops what the guest must not have: it is not to be touched here, either. */
+static void select_pages(struct kvm_prefault_batch *batch, bool writable)
+{
+	unsigned int i, nr = 0;
+
+	for (i = 0; i < batch->nr; i++) {
+		if (!kvm_prefault_use_page(batch->pfn[i], writable))
+			continue;
+
+		batch->index[nr] = batch->index[i];
+		batch->pfn[nr] = batch->pfn[i];
+		nr++;
+	}
+	batch->nr = nr;
+}
+
 /*
  * What the guest must not see before it is done: cleaned pages, and tags that
  * have been initialised.
  */
-static void prepare_batch(struct kvm *kvm, const struct kvm_prefault_batch *batch)
+static void prepare_pages(struct kvm *kvm, const struct kvm_prefault_batch *batch)
 {
 	bool clean = !cpus_have_final_cap(ARM64_HAS_STAGE2_FWB);
 	unsigned int i;
@@ -138,6 +154,7 @@ static void prepare_batch(struct kvm *kvm, const struct kvm_prefault_batch *batc
 void kvm_arch_prefault_map(struct kvm_vcpu *vcpu, struct kvm_prefault *p,
 			   struct kvm_prefault_batch *batch)
 {
+	enum kvm_pgtable_prot prot = prefault_prot(p->slot, batch->writable);
 	gfn_t start = p->window.gfn + batch->index[0];
 	gfn_t end = p->window.gfn + batch->index[batch->nr - 1] + 1;
 	struct kvm *kvm = vcpu->kvm;
@@ -147,10 +164,15 @@ void kvm_arch_prefault_map(struct kvm_vcpu *vcpu, struct kvm_prefault *p,
 
 	if (mmu_invalidate_retry_gfn_range(kvm, p->mmu_seq, start, end)) {
 		p->stop = KVM_PREFAULT_STALE;
-	} else {
-		prepare_batch(kvm, batch);
-		kvm_pgtable_stage2_fill(kvm->arch.mmu.pgt, gfn_to_gpa(start), batch,
-					prefault_prot(p->slot, batch->writable),
-					can_map_old(kvm));
+		return;
 	}
+
+	select_pages(batch, prot & KVM_PGTABLE_PROT_W);
+	if (!batch->nr)
+		return;
+
+	prepare_pages(kvm, batch);
+	kvm_pgtable_stage2_fill(kvm->arch.mmu.pgt,
+				gfn_to_gpa(p->window.gfn + batch->index[0]),
+				batch, prot, can_map_old(kvm));
 }

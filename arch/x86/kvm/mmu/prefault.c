@@ -45,6 +45,8 @@ unsigned long kvm_arch_prefault_max_size(struct kvm *kvm)
 void __kvm_mmu_auto_prefault(struct kvm_vcpu *vcpu, struct kvm_page_fault *fault,
 			     unsigned long config)
 {
+	bool may_ro;
+
 	/*
 	 * A fault on a present mapping upgrades permissions, e.g. for dirty
 	 * logging: its neighbours were looked at when it was created.
@@ -63,15 +65,48 @@ void __kvm_mmu_auto_prefault(struct kvm_vcpu *vcpu, struct kvm_page_fault *fault
 	if (fault->slot->id >= KVM_USER_MEM_SLOTS)
 		return;
 
-	if (!vcpu->arch.mmu->root_role.direct || fault->goal_level != PG_LEVEL_4K)
+	if (!vcpu->arch.mmu->root_role.direct)
 		return;
 
 	/*
 	 * Read-only mappings cost a zap and a flush when the host breaks CoW.
 	 * They are worth it where the guest just showed that it reads there.
 	 */
-	__kvm_auto_prefault(vcpu, fault->slot, fault->gfn,
-			    !fault->write && !fault->map_writable, config);
+	may_ro = !fault->write && !fault->map_writable;
+
+	if (fault->goal_level == PG_LEVEL_4K)
+		__kvm_auto_prefault(vcpu, fault->slot, fault->gfn, may_ro, config);
+	else if (fault->goal_level == PG_LEVEL_2M)
+		kvm_auto_prefault_huge(vcpu, fault->slot, fault->gfn,
+				       KVM_HPAGE_GFN_SHIFT(PG_LEVEL_2M), may_ro,
+				       config);
+}
+
+/**
+ * kvm_mmu_may_prefault_huge() - would a fault map a huge page here?
+ * @kvm: the VM
+ * @slot: the memslot of @gfn, its dirty pages not tracked
+ * @gfn: first gfn of 2MiB that have no SPTE
+ *
+ * Not what could be mapped by a larger page: no fault maps the half of it.
+ * Whether it is executable is up to make_spte().
+ *
+ * Context: mmu_lock is held, and no invalidation has come in between.
+ */
+bool kvm_mmu_may_prefault_huge(struct kvm *kvm, const struct kvm_memory_slot *slot,
+			       gfn_t gfn)
+{
+	return !kvm_mem_is_private(kvm, gfn) &&
+	       kvm_mmu_max_mapping_level(kvm, NULL, slot, gfn) == PG_LEVEL_2M;
+}
+
+/* A first look, see kvm_mmu_may_prefault_huge(). */
+static bool is_fit(struct kvm *kvm, const struct kvm_prefault *p, gfn_t gfn)
+{
+	if (kvm_mem_is_private(kvm, gfn))
+		return false;
+
+	return !p->order || kvm_gfn_is_lpage_allowed(kvm, p->slot, gfn, PG_LEVEL_2M);
 }
 
 /*
@@ -79,15 +114,15 @@ void __kvm_mmu_auto_prefault(struct kvm_vcpu *vcpu, struct kvm_page_fault *fault
  * changes attributes bumps mmu_invalidate_seq, so this need not be looked at
  * again under mmu_lock.
  */
-static void drop_private(struct kvm *kvm, struct kvm_prefault *p)
+static void drop_unfit(struct kvm *kvm, struct kvm_prefault *p)
 {
 	unsigned int i;
 
-	if (!kvm_arch_has_private_mem(kvm))
+	if (!p->order && !kvm_arch_has_private_mem(kvm))
 		return;
 
 	for_each_set_bit(i, p->holes, p->window.nr)
-		if (kvm_mem_is_private(kvm, p->window.gfn + i))
+		if (!is_fit(kvm, p, kvm_prefault_gfn(p, i)))
 			__clear_bit(i, p->holes);
 }
 
@@ -134,8 +169,8 @@ static __always_inline unsigned long holes_of(void *entry, unsigned int nr)
 /**
  * kvm_mmu_prefault_find_holes() - note what is not mapped
  * @p: the attempt
- * @sptep: the last-level SPTE of the window's first gfn; the table is kept
- *	   from being freed by the caller
+ * @sptep: the SPTE of the window's first gfn; the table is kept from being freed
+ *	   by the caller
  */
 void kvm_mmu_prefault_find_holes(struct kvm_prefault *p, u64 *sptep)
 {
@@ -153,7 +188,7 @@ static bool shadow_mmu_holes(struct kvm_vcpu *vcpu, struct kvm_prefault *p)
 	 * Without accessed bits there is no way to tell neighbours that were
 	 * used from those that were only mapped: leave them to be faulted in.
 	 */
-	sptep = kvm_mmu_direct_sptep(vcpu, p->window.gfn);
+	sptep = kvm_mmu_direct_sptep(vcpu, p->window.gfn, kvm_mmu_prefault_level(p));
 	usable = sptep && !sp_ad_disabled(sptep_to_sp(sptep));
 	if (usable)
 		kvm_mmu_prefault_find_holes(p, sptep);
@@ -172,7 +207,7 @@ bool kvm_arch_prefault_holes(struct kvm_vcpu *vcpu, struct kvm_prefault *p)
 		usable = shadow_mmu_holes(vcpu, p);
 
 	if (usable)
-		drop_private(vcpu->kvm, p);
+		drop_unfit(vcpu->kvm, p);
 
 	return usable;
 }
@@ -189,7 +224,8 @@ static bool have_rmap(struct kvm_vcpu *vcpu)
 static void shadow_mmu_map(struct kvm_vcpu *vcpu, const struct kvm_prefault *p,
 			   struct kvm_prefault_batch *batch)
 {
-	u64 *table = kvm_mmu_direct_sptep(vcpu, p->window.gfn), *sptep;
+	int level = kvm_mmu_prefault_level(p);
+	u64 *table = kvm_mmu_direct_sptep(vcpu, p->window.gfn, level), *sptep;
 	u64 template = 0, spte;
 	struct kvm_mmu_page *sp;
 	unsigned int i;
@@ -204,10 +240,14 @@ static void shadow_mmu_map(struct kvm_vcpu *vcpu, const struct kvm_prefault *p,
 		if (*sptep != SHADOW_NONPRESENT_VALUE)
 			continue;
 
+		gfn = kvm_prefault_gfn(p, batch->index[i]);
+		if (level > PG_LEVEL_4K &&
+		    !kvm_mmu_may_prefault_huge(vcpu->kvm, p->slot, gfn))
+			continue;
+
 		if (!kvm_prefault_use_page(batch->pfn[i], batch->writable))
 			continue;
 
-		gfn = p->window.gfn + batch->index[i];
 		spte = kvm_mmu_prefault_spte(vcpu, sp, p->slot, gfn,
 					     batch->pfn[i], batch->writable,
 					     &template);
@@ -219,8 +259,8 @@ static void shadow_mmu_map(struct kvm_vcpu *vcpu, const struct kvm_prefault *p,
 static bool is_stale(struct kvm_vcpu *vcpu, const struct kvm_prefault *p,
 		     const struct kvm_prefault_batch *batch)
 {
-	gfn_t start = p->window.gfn + batch->index[0];
-	gfn_t end = p->window.gfn + batch->index[batch->nr - 1] + 1;
+	gfn_t start = kvm_prefault_gfn(p, batch->index[0]);
+	gfn_t end = kvm_prefault_gfn(p, batch->index[batch->nr - 1] + 1);
 
 	return kvm_mmu_is_root_stale(vcpu) ||
 	       mmu_invalidate_retry_gfn_range(vcpu->kvm, p->mmu_seq, start, end);
@@ -281,7 +321,7 @@ static u64 make_prefault_spte(struct kvm_vcpu *vcpu, struct kvm_mmu_page *sp,
 /**
  * kvm_mmu_make_prefault_spte() - the SPTE of a page that the guest may touch
  * @vcpu: the vCPU
- * @sp: the last-level table
+ * @sp: the table
  * @slot: the memslot of @gfn
  * @gfn: the gfn
  * @pfn: its page in the host
@@ -306,7 +346,7 @@ u64 kvm_mmu_make_prefault_spte(struct kvm_vcpu *vcpu, struct kvm_mmu_page *sp,
 {
 	u64 spte = make_prefault_spte(vcpu, sp, slot, gfn, pfn, host_writable);
 
-	if (kvm_mmu_is_lpage_allowed(vcpu->kvm, slot, gfn, PG_LEVEL_2M))
+	if (kvm_gfn_is_lpage_allowed(vcpu->kvm, slot, gfn, PG_LEVEL_2M))
 		*template = spte & ~PFN_PHYS(pfn);
 
 	return spte;
@@ -319,11 +359,17 @@ u64 kvm_mmu_make_prefault_spte(struct kvm_vcpu *vcpu, struct kvm_mmu_page *sp,
  * @range: what is left of the range
  *
  * Return: the number of pages at the start of @range that are mapped now, 0 if
- *	   the first one is up to the page fault path.
+ *	   the first one is up to the page fault path; -EOPNOTSUPP if the page
+ *	   tables have no entries for it.
  */
-unsigned int kvm_mmu_prefault_resident(struct kvm_vcpu *vcpu,
-				       const struct kvm_pre_fault_memory *range)
+int kvm_mmu_prefault_resident(struct kvm_vcpu *vcpu,
+			      const struct kvm_pre_fault_memory *range)
 {
+	/* The root of a 32-bit host's TDP ends at 4GiB, and starts anew there. */
+	if (vcpu->arch.mmu->root_role.level == PT32E_ROOT_LEVEL &&
+	    range->gpa >= SZ_4G)
+		return -EOPNOTSUPP;
+
 	if (!tdp_mmu_enabled || !vcpu->arch.mmu->root_role.direct)
 		return 0;
 

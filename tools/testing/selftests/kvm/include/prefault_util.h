@@ -55,6 +55,9 @@ void vm_set_prefault(struct kvm_vm *vm, u64 window, u64 flags);
  */
 void *prefault_mmap(u64 size, u64 offset, int flags, int fd);
 
+/* Puts resident memory into huge pages, as far as its address allows that. */
+void prefault_make_huge(void *hva, u64 size);
+
 /* Takes host memory out of KVM's page tables; it stays resident. */
 void prefault_unmap_guest(void *hva, u64 size);
 

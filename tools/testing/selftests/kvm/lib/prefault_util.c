@@ -7,6 +7,10 @@
 
 #include "prefault_util.h"
 
+#ifndef MADV_COLLAPSE
+#define MADV_COLLAPSE	25
+#endif
+
 static const struct {
 	const char *name;
 	size_t offset;
@@ -96,6 +100,15 @@ void *prefault_mmap(u64 size, u64 offset, int flags, int fd)
 		kvm_madvise(hva, size, MADV_NOHUGEPAGE);
 
 	return hva;
+}
+
+void prefault_make_huge(void *hva, u64 size)
+{
+	u64 huge_size = PREFAULT_PAGES_MAX * getpagesize();
+	void *start = align_ptr_up(hva, huge_size);
+
+	kvm_madvise(hva, size, MADV_HUGEPAGE);
+	kvm_madvise(start, (hva + size - start) / huge_size * huge_size, MADV_COLLAPSE);
 }
 
 void prefault_unmap_guest(void *hva, u64 size)

@@ -290,6 +290,7 @@ static void run_guest(u32 i)
 			REPORT_GUEST_ASSERT(uc);
 			break;
 		default:
+			vcpu_dump(stderr, vcpu, 2);
 			TEST_FAIL("Unexpected exit: %s",
 				  exit_reason_str(vcpu->run->exit_reason));
 		}

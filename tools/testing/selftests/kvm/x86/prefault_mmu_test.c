@@ -313,6 +313,31 @@ TEST_F_TIMEOUT(prefault_flat, window, TIMEOUT)
 		    prefault_count_resident(mem, MEM_SIZE));
 }
 
+/* Huge pages, too, are mapped together. */
+TEST_F_TIMEOUT(prefault_flat, huge_pages, TIMEOUT)
+{
+	const u32 touched = PREFAULT_PAGES_MAX + 3;
+	struct prefault_stats stats;
+
+	if (!thp_configured())
+		SKIP(return, "No transparent huge pages");
+
+	flat_create(0);
+	prefault_make_huge(mem, MEM_SIZE);
+	vm_set_prefault(vm, WINDOW, FIXED);
+	flat_expect_window(touched, 0);
+	vm_set_prefault(vm, 2 * WINDOW, FIXED);
+	flat_expect_window(touched, PREFAULT_PAGES_MAX);
+	TEST_ASSERT(vm_get_stat(vm, pages_2m) == MEM_PAGES / PREFAULT_PAGES_MAX,
+		    "%lu huge pages are mapped", vm_get_stat(vm, pages_2m));
+
+	stats = flat_load_pages(0, MEM_PAGES);
+	TEST_ASSERT(!stats.pf_taken, "All should be mapped, took %lu faults", stats.pf_taken);
+	stats = flat_run_pages(flat_store, 0, MEM_PAGES, 42);
+	TEST_ASSERT(!stats.pf_taken && *mem_word(mem, 0) == 42,
+		    "All should be writable, took %lu faults", stats.pf_taken);
+}
+
 /* More vCPUs, hence more roots: a page that is mapped by several has an rmap each. */
 TEST_F_TIMEOUT(prefault_flat, several_roots, TIMEOUT)
 {

@@ -596,7 +596,8 @@ TEST_F_TIMEOUT(x86_prefault, async_page_fault, PVM_TIMEOUT_SECONDS)
  */
 
 #define NX_GVA		PREFAULT_GPA
-#define NX_PAGES	(2 * PREFAULT_PAGES_MAX)
+#define NX_HUGE_NR	4
+#define NX_PAGES	(NX_HUGE_NR * PREFAULT_PAGES_MAX)
 #define RET_INSN	0xc3
 
 static struct nx_list {
@@ -651,25 +652,20 @@ static void wait_for_recovery(void)
 		    "Split huge pages should be given back");
 }
 
-/*
- * The window of an instruction fetch: 4K pages in place of a huge one, which are
- * executable, and which are given back as one.
- */
-TEST_F_TIMEOUT(x86_prefault, nx_huge_pages, PVM_TIMEOUT_SECONDS)
+/* Was the workaround on before the test? */
+static bool nx_before;
+
+/* Huge pages full of code; returns NULL if there are none. */
+static struct kvm_vcpu *nx_create(void)
 {
-	struct prefault_stats stats;
 	struct kvm_vcpu *vcpu;
 	struct nx_list *list;
 	void *hva;
-	bool old;
-	int i;
 
-	if (!thp_configured() || access(NX_HUGE_PAGES, W_OK) ||
-	    !write_file(KVM_PARAMETER("nx_huge_pages_recovery_ratio"), "1") ||
-	    !write_file(KVM_PARAMETER("nx_huge_pages_recovery_period_ms"), "100"))
-		SKIP(return, "No NX huge pages");
+	if (!thp_configured() || access(NX_HUGE_PAGES, W_OK))
+		return NULL;
 
-	old = get_nx_huge_pages();
+	nx_before = get_nx_huge_pages();
 	set_nx_huge_pages(true);
 	pvm.vm = vm_create_with_one_vcpu(&vcpu, guest_nx);
 	hva = pvm_mmap(NX_PAGES, 0);
@@ -679,6 +675,22 @@ TEST_F_TIMEOUT(x86_prefault, nx_huge_pages, PVM_TIMEOUT_SECONDS)
 	list = addr_gva2hva(pvm.vm, (gva_t)&nx_list);
 	list->tables = prefault_virt_map(pvm.vm, NX_GVA, NX_PAGES * PAGE_SIZE);
 	nx_run(vcpu, false, 0, 0);
+	return vcpu;
+}
+
+/*
+ * The window of an instruction fetch: 4K pages in place of a huge one, which are
+ * executable, and which are given back as one.
+ */
+TEST_F_TIMEOUT(x86_prefault, nx_huge_pages, PVM_TIMEOUT_SECONDS)
+{
+	struct kvm_vcpu *vcpu = nx_create();
+	struct prefault_stats stats;
+	int i;
+
+	if (!vcpu || !write_file(KVM_PARAMETER("nx_huge_pages_recovery_ratio"), "1") ||
+	    !write_file(KVM_PARAMETER("nx_huge_pages_recovery_period_ms"), "100"))
+		SKIP(return, "No NX huge pages");
 
 	/* Data is huge as it has always been. */
 	stats = nx_run(vcpu, false, PREFAULT_PAGES_MAX, 1);
@@ -715,9 +727,44 @@ TEST_F_TIMEOUT(x86_prefault, nx_huge_pages, PVM_TIMEOUT_SECONDS)
 		    "Both huge pages should be mapped as such, %lu are",
 		    vm_get_stat(pvm.vm, pages_2m));
 
-	set_nx_huge_pages(old);
+	set_nx_huge_pages(nx_before);
 	write_file(KVM_PARAMETER("nx_huge_pages_recovery_ratio"), "0");
 	write_file(KVM_PARAMETER("nx_huge_pages_recovery_period_ms"), "0");
+}
+
+/* The huge neighbours of data: they leave code alone, and do not become any. */
+TEST_F_TIMEOUT(x86_prefault, nx_huge_neighbours, PVM_TIMEOUT_SECONDS)
+{
+	const u64 code = 5, neighbour = 2 * PREFAULT_PAGES_MAX + 7;
+	struct kvm_vcpu *vcpu = nx_create();
+	struct prefault_stats stats;
+
+	if (!vcpu)
+		SKIP(return, "No NX huge pages");
+
+	nx_run(vcpu, true, code, 1);
+	TEST_ASSERT(vm_get_stat(pvm.vm, nx_lpage_splits) == 1, "Code should be in small pages");
+
+	vm_set_prefault(pvm.vm, (u64)NX_PAGES * PAGE_SIZE, FIXED);
+	stats = nx_run(vcpu, false, PREFAULT_PAGES_MAX, 1);
+	TEST_ASSERT(stats.windows == 1 && vm_get_stat(pvm.vm, pages_2m) == NX_HUGE_NR - 1,
+		    "Expected a window and %u huge pages, got %lu and %lu", NX_HUGE_NR - 1,
+		    stats.windows, vm_get_stat(pvm.vm, pages_2m));
+	stats = nx_run(vcpu, false, PREFAULT_PAGES_MAX, NX_PAGES - PREFAULT_PAGES_MAX);
+	TEST_ASSERT(!stats.pf_taken, "Data should be mapped, took %lu faults", stats.pf_taken);
+	stats = nx_run(vcpu, true, code, 1);
+	TEST_ASSERT(!stats.pf_taken, "Code should still be mapped, took %lu faults",
+		    stats.pf_taken);
+
+	/* A neighbour is executable once it is in small pages, as ever. */
+	stats = nx_run(vcpu, true, neighbour, 1);
+	TEST_ASSERT(stats.pf_taken && vm_get_stat(pvm.vm, pages_2m) == NX_HUGE_NR - 2 &&
+		    vm_get_stat(pvm.vm, nx_lpage_splits) == 2,
+		    "A huge neighbour should not be executable: %lu faults, %lu huge pages, %lu splits",
+		    stats.pf_taken, vm_get_stat(pvm.vm, pages_2m),
+		    vm_get_stat(pvm.vm, nx_lpage_splits));
+
+	set_nx_huge_pages(nx_before);
 }
 
 int main(int argc, char *argv[])
