@@ -543,33 +543,19 @@ static inline void kvm_pt_start(struct kvm_pt_iter *it, kvm_pt_entry_t *table,
 	kvm_pt_restart(it);
 }
 
-/**
- * kvm_pt_next_near() - make a short step
- * @it: the walk
- *
- * A shorter way to what kvm_pt_next() would find, for the case that matters most:
- * from leaf to leaf, within a table of the last level.
- *
- * Return: true if that was a leaf, false if kvm_pt_next() has to be called.
- */
-static __always_inline bool kvm_pt_next_near(struct kvm_pt_iter *it)
+/* The current entry is a leaf of the last level, and the next one is none. */
+static noinline __maybe_unused bool kvm_pt_next_near_sparse(struct kvm_pt_iter *it)
 {
 	kvm_pt_entry_t *ptep = it->ptep, *stop = it->stop, *line;
 	unsigned long nr;
 
-	if (it->state != KVM_PT_LAST)
-		return false;
-
-	if (kvm_pt_is_live(kvm_pt_read(ptep)))
-		it->empty &= ~BIT(0);
-
 	if (stop - ptep > KVM_PT_SKIP_MAX + 1)
 		stop = ptep + KVM_PT_SKIP_MAX + 1;
 
-	/* If nothing is next, then maybe in all of the line. */
+	/* Maybe all of the line is empty by now. */
 	line = (void *)ptep - kvm_pt_offset_in_line(ptep);
-	if (++ptep != stop && !kvm_pt_is_live(kvm_pt_read(ptep)) &&
-	    line >= it->table[0] && line + KVM_PT_LINE <= stop &&
+	ptep++;
+	if (line >= it->table[0] && line + KVM_PT_LINE <= stop &&
 	    !kvm_pt_is_live(kvm_pt_look_at_line(line, false)))
 		ptep = line + KVM_PT_LINE;
 
@@ -588,6 +574,39 @@ static __always_inline bool kvm_pt_next_near(struct kvm_pt_iter *it)
 	it->state = KVM_PT_LOOK;
 	it->skipped = nr - 1;
 	return false;
+}
+
+/**
+ * kvm_pt_next_near() - make a short step
+ * @it: the walk
+ *
+ * A shorter way to what kvm_pt_next() would find, for the case that matters most:
+ * from leaf to leaf, within a table of the last level.
+ *
+ * Return: true if that was a leaf, false if kvm_pt_next() has to be called.
+ */
+static __always_inline bool kvm_pt_next_near(struct kvm_pt_iter *it)
+{
+	kvm_pt_entry_t *ptep = it->ptep, e;
+
+	if (it->state != KVM_PT_LAST)
+		return false;
+
+	if (kvm_pt_is_live(kvm_pt_read(ptep)))
+		it->empty &= ~BIT(0);
+
+	if (++ptep != it->stop) {
+		e = kvm_pt_read(ptep);
+		if (kvm_pt_is_live(e)) {
+			it->ptep = ptep;
+			it->pos++;
+			it->next = it->pos;
+			it->entry = e;
+			return true;
+		}
+	}
+
+	return kvm_pt_next_near_sparse(it);
 }
 
 /**
