@@ -494,8 +494,11 @@ static void serve_pages(struct kvm_vcpu *vcpu, struct kvm_prefault *p,
 	batch.nr = 0;
 	batch.writable = writable;
 
-	for_each_set_bitrange(first, end, todo, p->window.nr)
+	for_each_set_bitrange(first, end, todo, p->window.nr) {
 		serve_run(vcpu, p, &batch, first, end);
+		if (p->stop != KVM_PREFAULT_DONE)
+			break;
+	}
 
 	flush_batch(vcpu, p, &batch);
 }
