@@ -10,11 +10,14 @@
 #define __KVM_PREFAULT_H
 
 #include <linux/bitmap.h>
+#include <linux/bits.h>
+#include <linux/compiler.h>
 #include <linux/kvm_prefault_policy.h>
 #include <linux/log2.h>
 #include <linux/minmax.h>
 #include <linux/sizes.h>
 #include <linux/types.h>
+#include <linux/unroll.h>
 #include <linux/kvm_types.h>
 
 struct kvm;
@@ -99,11 +102,11 @@ struct kvm_prefault {
 
 /**
  * struct kvm_prefault_batch - host pages to install in one hold of mmu_lock
- * @nr: number of pages, at most KVM_PREFAULT_BATCH; the architecture may drop some
+ * @nr: number of pages, at most KVM_PREFAULT_BATCH
  * @mapped: number of pages that the architecture installed
  * @writable: the host maps these pages writable now
  * @index: page n is the window's page index[n]; ascending
- * @pfn: the pages; not referenced: see kvm_prefault_use_page()
+ * @pfn: the pages; not referenced: see kvm_prefault_select()
  */
 struct kvm_prefault_batch {
 	unsigned int nr;
@@ -183,41 +186,101 @@ static inline bool kvm_prefault_size_valid(u64 size, u64 max)
 	return is_power_of_2(size) && size >= 2 * PAGE_SIZE && size <= max;
 }
 
-/* Entries that are looked at together: bits of a group are in one word. */
+/*
+ * Entries that are looked at together: most of a window is either mapped already
+ * or not there yet.  The bits of a group are in one word.
+ */
 #define KVM_PREFAULT_GROUP	8
+#define KVM_PREFAULT_GROUP_MASK	GENMASK(KVM_PREFAULT_GROUP - 1, 0)
 
-/* Returns a bit for each of @nr entries, from @entry on, that is a hole. */
-typedef unsigned long (*kvm_prefault_holes_t)(void *entry, unsigned int nr);
+/* A hint: what is decided by it is checked again. */
+static __always_inline u64 kvm_prefault_peek(const void *table, size_t size,
+					     unsigned int i)
+{
+	return size == sizeof(u64) ? data_race(((const u64 *)table)[i]) :
+				     data_race(((const u32 *)table)[i]);
+}
+
+/* Returns a bit for each entry of a group that has none of the bits @used. */
+static __always_inline unsigned long
+kvm_prefault_group_holes(const void *table, size_t size, u64 present, u64 used)
+{
+	unsigned long holes = 0;
+	unsigned int i;
+	u64 bits;
+
+	bits = present;
+	unrolled_full
+	for (i = 0; i < KVM_PREFAULT_GROUP; i++)
+		bits &= kvm_prefault_peek(table, size, i);
+	if (bits)
+		return 0;
+
+	/* Rather read them again than keep all of them in registers. */
+	barrier();
+	unrolled_full
+	for (i = 0; i < KVM_PREFAULT_GROUP; i++)
+		bits |= kvm_prefault_peek(table, size, i);
+	if (!(bits & used))
+		return KVM_PREFAULT_GROUP_MASK;
+
+	for (i = 0; i < KVM_PREFAULT_GROUP; i++)
+		holes |= (unsigned long)!(kvm_prefault_peek(table, size, i) & used) << i;
+
+	return holes;
+}
+
+/* The same for the entries of @todo, all of which are among its first @nr bits. */
+static __always_inline unsigned long
+kvm_prefault_word_holes(const void *table, size_t size, unsigned long todo,
+			unsigned int nr, u64 present, u64 used)
+{
+	unsigned long holes = 0, groups = todo;
+	unsigned int i;
+
+	for (i = 0; i + KVM_PREFAULT_GROUP <= nr; i += KVM_PREFAULT_GROUP) {
+		if (groups & KVM_PREFAULT_GROUP_MASK)
+			holes |= kvm_prefault_group_holes(table, size, present, used) << i;
+
+		groups >>= KVM_PREFAULT_GROUP;
+		table += KVM_PREFAULT_GROUP * size;
+	}
+
+	for (; i < nr; i++, table += size)
+		holes |= (unsigned long)!(kvm_prefault_peek(table, size, 0) & used) << i;
+
+	return holes & todo;
+}
 
 /**
  * kvm_prefault_find_holes() - note the holes where the host may have pages
  * @p: the attempt
  * @table: the last-level entry of the window's first gfn
- * @size: size of an entry in bytes
- * @holes_of: tells the holes of at most KVM_PREFAULT_GROUP entries
+ * @size: size of an entry in bytes, 4 or 8
+ * @present: a bit that every entry that maps a page has
+ * @used: an entry with one of these bits is no hole
  *
  * Context: whatever keeps the table from being freed.
  */
 static __always_inline void
-kvm_prefault_find_holes(struct kvm_prefault *p, void *table, size_t size,
-			kvm_prefault_holes_t holes_of)
+kvm_prefault_find_holes(struct kvm_prefault *p, const void *table, size_t size,
+			u64 present, u64 used)
 {
-	unsigned int first, i, nr;
+	unsigned int i, nr = p->window.nr;
 	unsigned long todo;
 
-	for (first = 0; first < p->window.nr; first += nr, table += nr * size) {
-		nr = min(p->window.nr - first, BITS_PER_LONG);
-		todo = p->present[BIT_WORD(first)];
-
-		for (i = 0; i < nr && todo; i += KVM_PREFAULT_GROUP, todo >>= KVM_PREFAULT_GROUP) {
-			if (!(todo & GENMASK(KVM_PREFAULT_GROUP - 1, 0)))
-				continue;
-
-			p->holes[BIT_WORD(first)] |=
-				holes_of(table + i * size,
-					 min(nr - i, KVM_PREFAULT_GROUP)) << i;
-		}
+	for (i = 0; i < nr / BITS_PER_LONG; i++, table += BITS_PER_LONG * size) {
+		todo = p->present[i];
+		if (todo)
+			p->holes[i] = kvm_prefault_word_holes(table, size, todo,
+							      BITS_PER_LONG,
+							      present, used);
 	}
+
+	if (nr % BITS_PER_LONG)
+		p->holes[i] = kvm_prefault_word_holes(table, size, p->present[i],
+						      nr % BITS_PER_LONG,
+						      present, used);
 }
 
 /**
@@ -251,8 +314,7 @@ unsigned int kvm_prefault_resident(struct kvm_vcpu *vcpu, gfn_t gfn, u64 nr);
 unsigned int kvm_prefault_resident_within(struct kvm_vcpu *vcpu,
 					  struct kvm_prefault *p);
 
-/* For the architectures' install loops. */
-bool kvm_prefault_use_page(unsigned long pfn, bool writable);
+void kvm_prefault_select(struct kvm_prefault_batch *batch, bool writable);
 
 /**
  * kvm_arch_prefault_max_size() - the largest window this VM can be given
@@ -268,7 +330,7 @@ unsigned long kvm_arch_prefault_max_size(struct kvm *kvm);
  * @p: the attempt; window, slot, mmu_seq and @present are set, @holes is zero;
  *     @order is 0 unless the architecture calls kvm_auto_prefault_huge()
  *
- * What is not @present need not be looked at: @holes has no meaning there.
+ * What is not @present is no hole and need not be looked at.
  *
  * Called without mmu_lock, so this is a first look only: what it finds is
  * checked again by kvm_arch_prefault_map().  Gfns that must not be prefaulted,
@@ -285,9 +347,9 @@ bool kvm_arch_prefault_holes(struct kvm_vcpu *vcpu, struct kvm_prefault *p);
  * @batch: the pages; @batch->mapped is counted up
  *
  * Takes mmu_lock, and under it checks the whole batch again: root, and any
- * invalidation of the window's range since @p->mmu_seq.  Installs into empty
- * entries only, marks no gfn dirty, and asks kvm_prefault_use_page() before it
- * does anything with a page.
+ * invalidation of the window's range since @p->mmu_seq.  Calls
+ * kvm_prefault_select() before it does anything with a page, installs into empty
+ * entries only, and marks no gfn dirty.
  */
 void kvm_arch_prefault_map(struct kvm_vcpu *vcpu, struct kvm_prefault *p,
 			   struct kvm_prefault_batch *batch);

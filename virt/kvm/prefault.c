@@ -153,22 +153,7 @@ static bool is_secret(struct folio *folio)
 	return mapping && secretmem_mapping(mapping);
 }
 
-/**
- * kvm_prefault_use_page() - may the guest be given this page?
- * @pfn: the page, from a batch
- * @writable: the guest can write it from now on without another lookup
- *
- * Marks a page dirty that the guest can write: KVM may make an entry writable
- * later without looking at the host again, and a folio must not be marked dirty
- * outside of mmu_lock, which keeps the page from being unmapped and written back
- * in between.
- *
- * Context: mmu_lock is held, for read or write, and no invalidation of the page's
- *	    range has been missed: the host still maps it.
- * Return: false for pages that GUP would refuse, and for those that are not
- *	   ordinary memory: they are up to the fault path.
- */
-bool kvm_prefault_use_page(unsigned long pfn, bool writable)
+static __always_inline bool may_use_page(unsigned long pfn, bool writable)
 {
 	struct page *page = pfn_to_page(pfn);
 	struct folio *folio = page_folio(page);
@@ -178,9 +163,44 @@ bool kvm_prefault_use_page(unsigned long pfn, bool writable)
 
 	/* Most are dirty already: do not make their cache line bounce. */
 	if (writable && !folio_test_dirty(folio))
-		kvm_set_page_dirty(page);
+		folio_set_dirty(folio);
 
 	return true;
+}
+
+/**
+ * kvm_prefault_select() - drop what the guest must not be given
+ * @batch: pages, none of which the caller has touched yet
+ * @writable: the guest can write them from now on without another lookup
+ *
+ * Dropped are pages that GUP would refuse, and those that are not ordinary
+ * memory: they are up to the fault path.
+ *
+ * Marks pages dirty that the guest can write: KVM may make an entry writable
+ * later without looking at the host again, and a folio must not be marked dirty
+ * outside of mmu_lock, which keeps the page from being unmapped and written back
+ * in between.
+ *
+ * Context: mmu_lock is held, for read or write, and no invalidation of the pages'
+ *	    range has been missed: the host still maps them.
+ */
+void kvm_prefault_select(struct kvm_prefault_batch *batch, bool writable)
+{
+	unsigned int i, nr = 0;
+
+	/* Hardly ever is one dropped: move nothing before that. */
+	while (nr < batch->nr && may_use_page(batch->pfn[nr], writable))
+		nr++;
+
+	for (i = nr + 1; i < batch->nr; i++) {
+		if (!may_use_page(batch->pfn[i], writable))
+			continue;
+
+		batch->index[nr] = batch->index[i];
+		batch->pfn[nr] = batch->pfn[i];
+		nr++;
+	}
+	batch->nr = nr;
 }
 
 /*
@@ -323,17 +343,36 @@ static __always_inline bool ptes_none(const pte_t *ptep)
 					pte_val(ptep[6]) | pte_val(ptep[7]))));
 }
 
-/* Returns a bit for each of at most a word of PTEs whose group is not empty. */
-static __always_inline unsigned long present_groups(pte_t *ptep, unsigned int nr)
+/* Returns a bit for each of a word of PTEs whose group is not empty. */
+static __always_inline unsigned long present_word(const pte_t *ptep)
 {
 	unsigned long present = 0;
 	unsigned int i;
 
-	for (i = 0; i + KVM_PREFAULT_GROUP <= nr; i += KVM_PREFAULT_GROUP)
+	unrolled_full
+	for (i = 0; i < BITS_PER_LONG; i += KVM_PREFAULT_GROUP)
 		if (!ptes_none(ptep + i))
-			present |= GENMASK(KVM_PREFAULT_GROUP - 1, 0) << i;
+			present |= KVM_PREFAULT_GROUP_MASK << i;
 
-	return i < nr ? present | GENMASK(nr - 1, i) : present;
+	return present;
+}
+
+/* The same for fewer of them. */
+static unsigned long present_groups(const pte_t *ptep, unsigned int nr)
+{
+	const pte_t *end = ptep + round_down(nr, KVM_PREFAULT_GROUP);
+	unsigned long group = KVM_PREFAULT_GROUP_MASK, present = 0;
+
+	for (; ptep < end; ptep += KVM_PREFAULT_GROUP) {
+		if (!ptes_none(ptep))
+			present |= group;
+		group <<= KVM_PREFAULT_GROUP;
+	}
+
+	if (nr % KVM_PREFAULT_GROUP)
+		present |= group & GENMASK(nr - 1, 0);
+
+	return present;
 }
 
 static __always_inline void note_present(void *data, const struct host_map *map,
@@ -352,7 +391,10 @@ static __always_inline void note_present(void *data, const struct host_map *map,
 	for (; nr; nr -= len, first += len, ptep += len) {
 		shift = first % BITS_PER_LONG;
 		len = min(nr, BITS_PER_LONG - shift);
-		present[BIT_WORD(first)] |= present_groups(ptep, len) << shift;
+		if (len == BITS_PER_LONG)
+			present[BIT_WORD(first)] = present_word(ptep);
+		else
+			present[BIT_WORD(first)] |= present_groups(ptep, len) << shift;
 	}
 }
 
@@ -488,7 +530,8 @@ static void serve_run(struct kvm_vcpu *vcpu, struct kvm_prefault *p,
 static void serve_pages(struct kvm_vcpu *vcpu, struct kvm_prefault *p,
 			const unsigned long *todo, bool writable)
 {
-	struct kvm_prefault_batch batch;
+	/* Large, and only what is below @nr is ever read. */
+	struct kvm_prefault_batch batch __uninitialized;
 	unsigned int first, end;
 
 	batch.nr = 0;
@@ -526,18 +569,14 @@ static void serve_holes(struct kvm_vcpu *vcpu, struct kvm_prefault *p)
 	present = count_pages(p->present, nr);
 	p->absent = nr - present;
 
-	if (!present || !kvm_arch_prefault_holes(vcpu, p) ||
-	    !bitmap_and(p->holes, p->holes, p->present, nr)) {
-		p->stop = p->absent ? KVM_PREFAULT_ABSENT : KVM_PREFAULT_NO_HOLE;
-		return;
+	if (present && kvm_arch_prefault_holes(vcpu, p)) {
+		serve_pages(vcpu, p, p->holes, true);
+		if (p->stop == KVM_PREFAULT_DONE && p->may_ro)
+			serve_pages(vcpu, p, p->ro, false);
 	}
 
-	serve_pages(vcpu, p, p->holes, true);
-	if (p->stop == KVM_PREFAULT_DONE && !bitmap_empty(p->ro, nr))
-		serve_pages(vcpu, p, p->ro, false);
-
 	if (!p->found)
-		p->stop = KVM_PREFAULT_ABSENT;
+		p->stop = p->absent ? KVM_PREFAULT_ABSENT : KVM_PREFAULT_NO_HOLE;
 }
 
 /* Serves @p->window of @p->slot. */

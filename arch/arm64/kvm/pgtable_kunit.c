@@ -258,6 +258,55 @@ static void fill_without_table(struct kunit *test)
 	KUNIT_EXPECT_EQ(test, *entry(f, WINDOW), block);
 }
 
+/* The second page of a table is mapped as the first one was that made the table. */
+static void map_without_walk(struct kunit *test)
+{
+	struct fixture *f = test->priv;
+	unsigned int cmos, of_walk;
+	kvm_pte_t *table, first;
+	int count;
+
+	cmos = nr_cmos;
+	KUNIT_ASSERT_EQ(test, map_page(test, 0, page_to_phys(f->page[0])), 0);
+	of_walk = nr_cmos - cmos;
+	table = page_entry(f, 0);
+	first = *table;
+	count = page_count(virt_to_page(table));
+
+	cmos = nr_cmos;
+	KUNIT_EXPECT_EQ(test, map_page(test, 1, page_to_phys(f->page[1])), 0);
+	KUNIT_EXPECT_EQ(test, nr_cmos - cmos, of_walk);
+	KUNIT_EXPECT_EQ(test, page_count(virt_to_page(table)), count + 1);
+	KUNIT_EXPECT_EQ(test, kvm_pte_to_phys(*page_entry(f, 1)),
+			page_to_phys(f->page[1]));
+	KUNIT_EXPECT_EQ(test, *page_entry(f, 1) ^ first,
+			page_to_phys(f->page[1]) ^ page_to_phys(f->page[0]));
+	KUNIT_EXPECT_EQ(test, *table, first);
+}
+
+/* What somebody else has put there is dealt with by the walk, or stays. */
+static void map_over_others(struct kunit *test)
+{
+	struct fixture *f = test->priv;
+	kvm_pte_t locked;
+
+	locked = FIELD_PREP(KVM_INVALID_PTE_TYPE_MASK, KVM_INVALID_PTE_TYPE_LOCKED);
+	KUNIT_ASSERT_EQ(test, map_page(test, NR, 0), 0);
+	WRITE_ONCE(*page_entry(f, 5), locked);
+
+	KUNIT_EXPECT_EQ(test, map_page(test, 5, SZ_1G), -EAGAIN);
+	KUNIT_EXPECT_EQ(test, *page_entry(f, 5), locked);
+
+	WRITE_ONCE(*page_entry(f, 5), 0);
+	KUNIT_EXPECT_EQ(test, map_page(test, 5, SZ_1G), 0);
+
+	/* Beyond what the page tables can map. */
+	KUNIT_EXPECT_EQ(test, kvm_pgtable_stage2_map(&f->pgt, BIT(IPA_BITS) + WINDOW,
+						     PAGE_SIZE, SZ_1G, RWX, test,
+						     KVM_PGTABLE_WALK_SHARED),
+			-ERANGE);
+}
+
 /* A fault that loses against a prefault, or against ageing, changes nothing. */
 static void map_over_old(struct kunit *test)
 {
@@ -334,6 +383,8 @@ static struct kunit_case pgtable_test_cases[] = {
 	KUNIT_CASE(fill_between),
 	KUNIT_CASE(fill_sparse),
 	KUNIT_CASE(fill_without_table),
+	KUNIT_CASE(map_without_walk),
+	KUNIT_CASE(map_over_others),
 	KUNIT_CASE(map_over_old),
 	KUNIT_CASE(map_keep_valid),
 	{}

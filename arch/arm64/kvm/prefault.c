@@ -37,41 +37,6 @@ unsigned int kvm_arch_prefault_batch(void)
 	return cpus_have_final_cap(ARM64_HAS_STAGE2_FWB) ? KVM_PREFAULT_BATCH : 8;
 }
 
-static __always_inline bool all_valid(const kvm_pte_t *ptep)
-{
-	/* A hint: what is decided by it is checked again. */
-	return kvm_pte_valid(data_race(ptep[0] & ptep[1] & ptep[2] & ptep[3] &
-				       ptep[4] & ptep[5] & ptep[6] & ptep[7]));
-}
-
-static __always_inline bool all_empty(const kvm_pte_t *ptep)
-{
-	/* A hint: what is decided by it is checked again. */
-	return !data_race(ptep[0] | ptep[1] | ptep[2] | ptep[3] |
-			  ptep[4] | ptep[5] | ptep[6] | ptep[7]);
-}
-
-/* Returns a bit for each of @nr entries that is empty. */
-static __always_inline unsigned long holes_of(void *entry, unsigned int nr)
-{
-	unsigned long holes = 0;
-	kvm_pte_t *ptep = entry;
-	unsigned int i;
-
-	/* Most of a window is either mapped already or not there yet. */
-	if (nr == KVM_PREFAULT_GROUP) {
-		if (all_valid(ptep))
-			return 0;
-		if (all_empty(ptep))
-			return GENMASK(KVM_PREFAULT_GROUP - 1, 0);
-	}
-
-	for (i = 0; i < nr; i++)
-		holes |= (unsigned long)!READ_ONCE(ptep[i]) << i;
-
-	return holes;
-}
-
 bool kvm_arch_prefault_holes(struct kvm_vcpu *vcpu, struct kvm_prefault *p)
 {
 	struct kvm *kvm = vcpu->kvm;
@@ -83,7 +48,7 @@ bool kvm_arch_prefault_holes(struct kvm_vcpu *vcpu, struct kvm_prefault *p)
 	ptep = kvm_pgtable_stage2_last_level(kvm->arch.mmu.pgt,
 					     gfn_to_gpa(p->window.gfn));
 	if (ptep)
-		kvm_prefault_find_holes(p, ptep, sizeof(*ptep), holes_of);
+		kvm_prefault_find_holes(p, ptep, sizeof(*ptep), KVM_PTE_VALID, ~0ULL);
 
 	return ptep;
 }
@@ -115,22 +80,6 @@ static enum kvm_pgtable_prot prefault_prot(const struct kvm_memory_slot *slot,
 		prot |= KVM_PGTABLE_PROT_X;
 
 	return prot;
-}
-
-/* Drops what the guest must not have: it is not to be touched here, either. */
-static void select_pages(struct kvm_prefault_batch *batch, bool writable)
-{
-	unsigned int i, nr = 0;
-
-	for (i = 0; i < batch->nr; i++) {
-		if (!kvm_prefault_use_page(batch->pfn[i], writable))
-			continue;
-
-		batch->index[nr] = batch->index[i];
-		batch->pfn[nr] = batch->pfn[i];
-		nr++;
-	}
-	batch->nr = nr;
 }
 
 /*
@@ -167,7 +116,7 @@ void kvm_arch_prefault_map(struct kvm_vcpu *vcpu, struct kvm_prefault *p,
 		return;
 	}
 
-	select_pages(batch, prot & KVM_PGTABLE_PROT_W);
+	kvm_prefault_select(batch, prot & KVM_PGTABLE_PROT_W);
 	if (!batch->nr)
 		return;
 

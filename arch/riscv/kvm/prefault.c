@@ -66,46 +66,6 @@ static pte_t *window_ptep(struct kvm *kvm, const struct kvm_prefault *p)
 	return kvm_riscv_gstage_last_level_ptep(&gstage, p->window.gfn << PAGE_SHIFT);
 }
 
-static __always_inline bool all_present(const pte_t *ptep)
-{
-	/* A hint: what is decided by it is checked again. */
-	return data_race(pte_val(ptep[0]) & pte_val(ptep[1]) & pte_val(ptep[2]) &
-			 pte_val(ptep[3]) & pte_val(ptep[4]) & pte_val(ptep[5]) &
-			 pte_val(ptep[6]) & pte_val(ptep[7])) & _PAGE_PRESENT;
-}
-
-static __always_inline bool all_empty(const pte_t *ptep)
-{
-	/* A hint: what is decided by it is checked again. */
-	return !data_race(pte_val(ptep[0]) | pte_val(ptep[1]) | pte_val(ptep[2]) |
-			  pte_val(ptep[3]) | pte_val(ptep[4]) | pte_val(ptep[5]) |
-			  pte_val(ptep[6]) | pte_val(ptep[7]));
-}
-
-/* Returns a bit for each of @nr entries that is empty. */
-static __always_inline unsigned long holes_of(void *entry, unsigned int nr)
-{
-	unsigned long holes = 0;
-	pte_t *ptep = entry;
-	unsigned int i;
-
-	/* Most of a window is either mapped already or not there yet. */
-	if (nr == KVM_PREFAULT_GROUP) {
-		if (all_present(ptep))
-			return 0;
-
-		/* Rather read them again than keep all of them in registers. */
-		barrier();
-		if (all_empty(ptep))
-			return GENMASK(KVM_PREFAULT_GROUP - 1, 0);
-	}
-
-	for (i = 0; i < nr; i++)
-		holes |= (unsigned long)!pte_val(ptep_get(ptep + i)) << i;
-
-	return holes;
-}
-
 bool kvm_arch_prefault_holes(struct kvm_vcpu *vcpu, struct kvm_prefault *p)
 {
 	struct kvm *kvm = vcpu->kvm;
@@ -115,7 +75,7 @@ bool kvm_arch_prefault_holes(struct kvm_vcpu *vcpu, struct kvm_prefault *p)
 
 	ptep = window_ptep(kvm, p);
 	if (ptep)
-		kvm_prefault_find_holes(p, ptep, sizeof(*ptep), holes_of);
+		kvm_prefault_find_holes(p, ptep, sizeof(*ptep), _PAGE_PRESENT, ~0ULL);
 
 	read_unlock(&kvm->mmu_lock);
 
@@ -126,18 +86,19 @@ bool kvm_arch_prefault_holes(struct kvm_vcpu *vcpu, struct kvm_prefault *p)
 static void install_batch(pte_t *ptep, struct kvm_prefault_batch *batch,
 			  bool writable)
 {
+	/* What does not depend on the page. */
+	pte_t leaf = kvm_riscv_gstage_leaf(0, writable, batch->writable);
+	unsigned int i, nr, mapped = 0;
 	unsigned long pte;
-	unsigned int i;
 
-	for (i = 0; i < batch->nr; i++) {
-		if (!kvm_prefault_use_page(batch->pfn[i], batch->writable))
-			continue;
+	kvm_prefault_select(batch, batch->writable);
 
-		pte = pte_val(kvm_riscv_gstage_leaf(batch->pfn[i], writable,
-						    batch->writable));
+	for (i = 0, nr = batch->nr; i < nr; i++) {
+		pte = pte_val(pfn_pte(batch->pfn[i], __pgprot(pte_val(leaf))));
 		if (!cmpxchg_relaxed(&pte_val(ptep[batch->index[i]]), 0, pte))
-			batch->mapped++;
+			mapped++;
 	}
+	batch->mapped += mapped;
 }
 
 void kvm_arch_prefault_map(struct kvm_vcpu *vcpu, struct kvm_prefault *p,

@@ -126,46 +126,6 @@ static void drop_unfit(struct kvm *kvm, struct kvm_prefault *p)
 			__clear_bit(i, p->holes);
 }
 
-static __always_inline bool all_present(const u64 *sptep)
-{
-	/* A hint: what is decided by it is checked again. */
-	return is_shadow_present_pte(data_race(sptep[0] & sptep[1] & sptep[2] &
-					       sptep[3] & sptep[4] & sptep[5] &
-					       sptep[6] & sptep[7]));
-}
-
-static __always_inline bool none_present(const u64 *sptep)
-{
-	/* A hint: what is decided by it is checked again. */
-	return !is_shadow_present_pte(data_race(sptep[0] | sptep[1] | sptep[2] |
-						sptep[3] | sptep[4] | sptep[5] |
-						sptep[6] | sptep[7]));
-}
-
-/* Returns a bit for each of @nr SPTEs that is not present. */
-static __always_inline unsigned long holes_of(void *entry, unsigned int nr)
-{
-	unsigned long holes = 0;
-	u64 *sptep = entry;
-	unsigned int i;
-
-	/* Most of a window is either mapped already or not there yet. */
-	if (nr == KVM_PREFAULT_GROUP) {
-		if (all_present(sptep))
-			return 0;
-
-		/* Rather read them again than keep all of them in registers. */
-		barrier();
-		if (none_present(sptep))
-			return GENMASK(KVM_PREFAULT_GROUP - 1, 0);
-	}
-
-	for (i = 0; i < nr; i++)
-		holes |= (unsigned long)!is_shadow_present_pte(READ_ONCE(sptep[i])) << i;
-
-	return holes;
-}
-
 /**
  * kvm_mmu_prefault_find_holes() - note what is not mapped
  * @p: the attempt
@@ -174,7 +134,8 @@ static __always_inline unsigned long holes_of(void *entry, unsigned int nr)
  */
 void kvm_mmu_prefault_find_holes(struct kvm_prefault *p, u64 *sptep)
 {
-	kvm_prefault_find_holes(p, sptep, sizeof(*sptep), holes_of);
+	kvm_prefault_find_holes(p, sptep, sizeof(*sptep), SPTE_MMU_PRESENT_MASK,
+				SPTE_MMU_PRESENT_MASK);
 }
 
 static bool shadow_mmu_holes(struct kvm_vcpu *vcpu, struct kvm_prefault *p)
@@ -235,6 +196,7 @@ static void shadow_mmu_map(struct kvm_vcpu *vcpu, const struct kvm_prefault *p,
 		return;
 
 	sp = sptep_to_sp(table);
+	kvm_prefault_select(batch, batch->writable);
 	for (i = 0; i < batch->nr && have_rmap(vcpu); i++) {
 		sptep = table + batch->index[i];
 		if (*sptep != SHADOW_NONPRESENT_VALUE)
@@ -243,9 +205,6 @@ static void shadow_mmu_map(struct kvm_vcpu *vcpu, const struct kvm_prefault *p,
 		gfn = kvm_prefault_gfn(p, batch->index[i]);
 		if (level > PG_LEVEL_4K &&
 		    !kvm_mmu_may_prefault_huge(vcpu->kvm, p->slot, gfn))
-			continue;
-
-		if (!kvm_prefault_use_page(batch->pfn[i], batch->writable))
 			continue;
 
 		spte = kvm_mmu_prefault_spte(vcpu, sp, p->slot, gfn,
@@ -335,7 +294,7 @@ static u64 make_prefault_spte(struct kvm_vcpu *vcpu, struct kvm_mmu_page *sp,
  *
  * An SPTE depends on its gfn only by what is write-tracked or shadowed, neither
  * of which exists where a huge page is allowed, and on its page only by whether
- * that is host MMIO, which kvm_prefault_use_page() has excluded.
+ * that is host MMIO, which kvm_prefault_select() has excluded.
  *
  * Context: mmu_lock is held, for read or write, since @template was 0.
  */
