@@ -186,7 +186,7 @@ static __always_inline bool may_use_page(unsigned long pfn, bool writable)
  */
 void kvm_prefault_select(struct kvm_prefault_batch *batch, bool writable)
 {
-	unsigned int i, nr = 0;
+	unsigned long i, nr = 0;
 
 	/* Hardly ever is one dropped: move nothing before that. */
 	while (nr < batch->nr && may_use_page(batch->pfn[nr], writable))
@@ -549,13 +549,14 @@ static void serve_pages(struct kvm_vcpu *vcpu, struct kvm_prefault *p,
 /* As bitmap_weight(); most words of a window are all zeroes or all ones. */
 static unsigned int count_pages(const unsigned long *map, unsigned int nr)
 {
-	unsigned int i, n = 0;
+	const unsigned long *end = map + BITS_TO_LONGS(nr);
+	unsigned int n = 0;
 
-	for (i = 0; i < BITS_TO_LONGS(nr); i++) {
-		if (map[i] == ~0UL)
+	for (; map < end; map++) {
+		if (*map == ~0UL)
 			n += BITS_PER_LONG;
-		else if (map[i])
-			n += hweight_long(map[i]);
+		else if (*map)
+			n += hweight_long(*map);
 	}
 	return n;
 }

@@ -109,7 +109,7 @@ static bool unmap(struct fixture *f, gfn_t start, gfn_t end)
 
 	write_lock(&f->kvm->mmu_lock);
 	flush = kvm_riscv_gstage_unmap_range(&f->gstage, start << PAGE_SHIFT,
-					     (end - start) << PAGE_SHIFT, true);
+					     (end - start) << PAGE_SHIFT, false);
 	write_unlock(&f->kvm->mmu_lock);
 
 	return flush;
