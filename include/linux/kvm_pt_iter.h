@@ -56,6 +56,11 @@
  *					level 1 and up must never have it set.
  *					Not defined: no hints
  *	kvm_pt_read(ptep)		reads an entry, once
+ *	kvm_pt_peek(ptep)		optional, with a #define of that name: reads an
+ *					entry to see whether it is live, as it was at
+ *					any time since the last event; if so it is read
+ *					again.  For compilers that make more of a plain
+ *					load
  *	kvm_pt_is_leaf(e, level)	of a live entry: is it a leaf?
  *	kvm_pt_child(ctx, e, level)	the table that a table entry points to
  *	kvm_pt_index(ctx, pos, level)	index of @pos in its table of that level
@@ -174,6 +179,10 @@ enum {
 
 #define KVM_PT_LIVE	((kvm_pt_entry_t)1 << KVM_PT_LIVE_LG2)
 
+#ifndef kvm_pt_peek
+#define kvm_pt_peek	kvm_pt_read
+#endif
+
 #ifndef kvm_pt_pause
 static __always_inline bool kvm_pt_pause(const struct kvm_pt_ctx *ctx)
 {
@@ -257,7 +266,7 @@ static __always_inline bool kvm_pt_is_seen(kvm_pt_entry_t e, bool hints)
 
 static __always_inline kvm_pt_entry_t kvm_pt_look(kvm_pt_entry_t *ptep, bool hints)
 {
-	kvm_pt_entry_t e = kvm_pt_read(ptep);
+	kvm_pt_entry_t e = kvm_pt_peek(ptep);
 
 	return hints ? kvm_pt_without_hint(e) : e;
 }
@@ -284,16 +293,16 @@ static __always_inline unsigned long kvm_pt_offset_in_line(const kvm_pt_entry_t 
 
 /*
  * Passes lines in which there is nothing to be seen, as far as they end before
- * @stop.  In pairs, unless that would take too many registers.
+ * @stop.  In pairs, unless hints, which take registers, are to be told.
  */
 static __always_inline kvm_pt_entry_t *
-kvm_pt_skip_lines(kvm_pt_entry_t *ptep, kvm_pt_entry_t *stop, bool hints, bool pairs)
+kvm_pt_skip_lines(kvm_pt_entry_t *ptep, kvm_pt_entry_t *stop, bool hints)
 {
 	kvm_pt_entry_t first, second;
 
-	while (pairs && ptep + 2 * KVM_PT_LINE <= stop) {
-		first = kvm_pt_look_at_line(ptep, hints);
-		second = kvm_pt_look_at_line(ptep + KVM_PT_LINE, hints);
+	while (!hints && ptep + 2 * KVM_PT_LINE <= stop) {
+		first = kvm_pt_look_at_line(ptep, false);
+		second = kvm_pt_look_at_line(ptep + KVM_PT_LINE, false);
 		if (kvm_pt_is_live(first | second))
 			return kvm_pt_is_live(first) ? ptep : ptep + KVM_PT_LINE;
 		ptep += 2 * KVM_PT_LINE;
@@ -311,22 +320,42 @@ kvm_pt_skip_lines(kvm_pt_entry_t *ptep, kvm_pt_entry_t *stop, bool hints, bool p
  * @ptep: the first entry
  * @stop: end of the entries, not read
  * @hints: pass hinted entries as well; level above 0 only
- * @pairs: for long distances
  *
  * Return: the first other entry, @stop if there is none.
  */
 static __always_inline kvm_pt_entry_t *
-kvm_pt_skip(kvm_pt_entry_t *ptep, kvm_pt_entry_t *stop, bool hints, bool pairs)
+kvm_pt_skip(kvm_pt_entry_t *ptep, kvm_pt_entry_t *stop, bool hints)
 {
 	for (;;) {
 		if (!kvm_pt_offset_in_line(ptep))
-			ptep = kvm_pt_skip_lines(ptep, stop, hints, pairs);
+			ptep = kvm_pt_skip_lines(ptep, stop, hints);
 
 		do {
 			if (ptep == stop || kvm_pt_is_seen(kvm_pt_read(ptep), hints))
 				return ptep;
 		} while (kvm_pt_offset_in_line(++ptep));
 	}
+}
+
+/**
+ * kvm_pt_pause_at() - where to look whether somebody waits
+ * @ptep: the current entry
+ * @stop: end of the entries that there are
+ * @left: entries that may be passed before
+ *
+ * At the end of a line if possible, so that the next entries are read in lines.
+ */
+static __always_inline kvm_pt_entry_t *
+kvm_pt_pause_at(kvm_pt_entry_t *ptep, kvm_pt_entry_t *stop, int left)
+{
+	kvm_pt_entry_t *line;
+
+	if (stop - ptep <= left)
+		return stop;
+
+	stop = ptep + left;
+	line = (void *)stop - kvm_pt_offset_in_line(stop);
+	return line > ptep ? line : stop;
 }
 
 static __always_inline bool kvm_pt_has(const struct kvm_pt_iter *it, unsigned int flag)
@@ -559,7 +588,7 @@ static noinline __maybe_unused bool kvm_pt_next_near_sparse(struct kvm_pt_iter *
 	    !kvm_pt_is_live(kvm_pt_look_at_line(line, false)))
 		ptep = line + KVM_PT_LINE;
 
-	ptep = kvm_pt_skip(ptep, stop, false, false);
+	ptep = kvm_pt_skip(ptep, stop, false);
 	nr = ptep - it->ptep;
 	it->ptep = ptep;
 	it->pos += nr;
@@ -646,13 +675,13 @@ static __always_inline enum kvm_pt_event kvm_pt_next(struct kvm_pt_iter *it)
 		for (;;) {
 			from = ptep;
 			stop = it->stop;
-			if (pauses && stop - from > left)
-				stop = from + left;
+			if (pauses)
+				stop = kvm_pt_pause_at(from, stop, left);
 
 			if (hints)
-				ptep = kvm_pt_skip(from, stop, true, false);
+				ptep = kvm_pt_skip(from, stop, true);
 			else
-				ptep = kvm_pt_skip(from, stop, false, true);
+				ptep = kvm_pt_skip(from, stop, false);
 
 			if (ptep != stop || stop == it->stop || kvm_pt_pause(&it->ctx))
 				break;

@@ -4,11 +4,13 @@
  * between the first time that one address is executed and the first time after
  * it that another one is. Prints "ADDRESS INSTRUCTIONS" lines.
  *
- * Arguments: start=ADDRESS, stop=ADDRESS, out=FILE.
+ * Arguments: start=ADDRESS, stop=ADDRESS, out=FILE; again=N: each time, but for
+ * the first N ones.
  *
  * What is used of QEMU's plugin interface (version 2 and later) is declared
  * here, so that no header has to be installed.
  */
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <stdio.h>
@@ -42,6 +44,8 @@ struct block {
 
 static struct block *buckets[BUCKETS];
 static uint64_t start, stop;
+static long skip;
+static bool again;
 static const char *out;
 static enum { BEFORE, COUNTING, AFTER } phase;
 
@@ -49,10 +53,10 @@ static void on_exec(unsigned int vcpu, void *data)
 {
 	struct block *b = data;
 
-	if (phase == BEFORE && b->addr == start)
+	if (phase == BEFORE && b->addr == start && skip-- <= 0)
 		phase = COUNTING;
 	else if (phase == COUNTING && b->addr == stop)
-		phase = AFTER;
+		phase = again ? BEFORE : AFTER;
 	if (phase == COUNTING)
 		b->insns += b->nr;
 }
@@ -103,6 +107,8 @@ int qemu_plugin_install(qemu_plugin_id_t id, const struct qemu_info *info, int a
 			start = strtoull(argv[i] + 6, NULL, 16);
 		else if (!strncmp(argv[i], "stop=", 5))
 			stop = strtoull(argv[i] + 5, NULL, 16);
+		else if (!strncmp(argv[i], "again=", 6))
+			again = true, skip = atol(argv[i] + 6);
 		else if (!strncmp(argv[i], "out=", 4))
 			out = strdup(argv[i] + 4);
 	}

@@ -41,6 +41,13 @@ static __always_inline u64 kvm_pt_read(u64 *sptep)
 	return READ_ONCE(*sptep);
 }
 
+/* An operand of OR, which a volatile access cannot be. */
+#define kvm_pt_peek kvm_pt_peek
+static __always_inline u64 kvm_pt_peek(u64 *sptep)
+{
+	return data_race(*sptep);
+}
+
 static __always_inline bool kvm_pt_is_leaf(u64 spte, unsigned int level)
 {
 	return is_last_spte(spte, level + PG_LEVEL_4K);
