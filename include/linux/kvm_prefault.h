@@ -17,7 +17,6 @@
 #include <linux/minmax.h>
 #include <linux/sizes.h>
 #include <linux/types.h>
-#include <linux/unroll.h>
 #include <linux/kvm_types.h>
 
 struct kvm;
@@ -131,6 +130,8 @@ static inline gfn_t kvm_prefault_gfn(const struct kvm_prefault *p, unsigned int 
  *
  * The window is the aligned block of @nr pages that holds @gfn, cut at the
  * edges of the memslot, and cut down to KVM_PREFAULT_PAGES_MAX beforehand.
+ *
+ * Return: the window; it holds @gfn.
  */
 static inline struct kvm_prefault_window
 kvm_prefault_window(gfn_t gfn, u64 nr, gfn_t base, u64 npages)
@@ -157,6 +158,8 @@ kvm_prefault_window(gfn_t gfn, u64 nr, gfn_t base, u64 npages)
  *
  * As kvm_prefault_window(), in huge pages.  Those that the memslot holds only a
  * part of are left out.
+ *
+ * Return: the window, its length in huge pages.
  */
 static inline struct kvm_prefault_window
 kvm_prefault_huge_window(gfn_t gfn, u64 nr, unsigned int order, gfn_t base, u64 npages)
@@ -193,12 +196,32 @@ static inline bool kvm_prefault_size_valid(u64 size, u64 max)
 #define KVM_PREFAULT_GROUP	8
 #define KVM_PREFAULT_GROUP_MASK	GENMASK(KVM_PREFAULT_GROUP - 1, 0)
 
-/* A hint: what is decided by it is checked again. */
 static __always_inline u64 kvm_prefault_peek(const void *table, size_t size,
 					     unsigned int i)
 {
-	return size == sizeof(u64) ? data_race(((const u64 *)table)[i]) :
-				     data_race(((const u32 *)table)[i]);
+	const u64 *e64 = table;
+	const u32 *e32 = table;
+
+	/* A hint: what is decided by it is checked again. */
+	return data_race(size == sizeof(*e64) ? e64[i] : e32[i]);
+}
+
+/* The bits that every entry of a group has. */
+static __always_inline u64 kvm_prefault_peek_all(const void *table, size_t size)
+{
+	return kvm_prefault_peek(table, size, 0) & kvm_prefault_peek(table, size, 1) &
+	       kvm_prefault_peek(table, size, 2) & kvm_prefault_peek(table, size, 3) &
+	       kvm_prefault_peek(table, size, 4) & kvm_prefault_peek(table, size, 5) &
+	       kvm_prefault_peek(table, size, 6) & kvm_prefault_peek(table, size, 7);
+}
+
+/* The bits that one of them has. */
+static __always_inline u64 kvm_prefault_peek_any(const void *table, size_t size)
+{
+	return kvm_prefault_peek(table, size, 0) | kvm_prefault_peek(table, size, 1) |
+	       kvm_prefault_peek(table, size, 2) | kvm_prefault_peek(table, size, 3) |
+	       kvm_prefault_peek(table, size, 4) | kvm_prefault_peek(table, size, 5) |
+	       kvm_prefault_peek(table, size, 6) | kvm_prefault_peek(table, size, 7);
 }
 
 /* Returns a bit for each entry of a group that has none of the bits @used. */
@@ -207,21 +230,13 @@ kvm_prefault_group_holes(const void *table, size_t size, u64 present, u64 used)
 {
 	unsigned long holes = 0;
 	unsigned int i;
-	u64 bits;
 
-	bits = present;
-	unrolled_full
-	for (i = 0; i < KVM_PREFAULT_GROUP; i++)
-		bits &= kvm_prefault_peek(table, size, i);
-	if (bits)
+	if (kvm_prefault_peek_all(table, size) & present)
 		return 0;
 
 	/* Rather read them again than keep all of them in registers. */
 	barrier();
-	unrolled_full
-	for (i = 0; i < KVM_PREFAULT_GROUP; i++)
-		bits |= kvm_prefault_peek(table, size, i);
-	if (!(bits & used))
+	if (!(kvm_prefault_peek_any(table, size) & used))
 		return KVM_PREFAULT_GROUP_MASK;
 
 	for (i = 0; i < KVM_PREFAULT_GROUP; i++)
@@ -286,6 +301,8 @@ kvm_prefault_find_holes(struct kvm_prefault *p, const void *table, size_t size,
 /**
  * kvm_prefault_enabled() - is there a window?
  * @config: kvm->auto_prefault, read once
+ *
+ * Return: true unless its size is 0.
  */
 static inline bool kvm_prefault_enabled(unsigned long config)
 {

@@ -40,6 +40,7 @@
 #include <linux/moduleparam.h>
 #include <linux/pgtable.h>
 #include <linux/secretmem.h>
+#include <linux/unroll.h>
 
 #include <trace/events/kvm.h>
 

@@ -92,6 +92,8 @@ void __kvm_mmu_auto_prefault(struct kvm_vcpu *vcpu, struct kvm_page_fault *fault
  * Whether it is executable is up to make_spte().
  *
  * Context: mmu_lock is held, and no invalidation has come in between.
+ *
+ * Return: true if it would.
  */
 bool kvm_mmu_may_prefault_huge(struct kvm *kvm, const struct kvm_memory_slot *slot,
 			       gfn_t gfn)
@@ -297,6 +299,8 @@ static u64 make_prefault_spte(struct kvm_vcpu *vcpu, struct kvm_mmu_page *sp,
  * that is host MMIO, which kvm_prefault_select() has excluded.
  *
  * Context: mmu_lock is held, for read or write, since @template was 0.
+ *
+ * Return: the SPTE.
  */
 u64 kvm_mmu_make_prefault_spte(struct kvm_vcpu *vcpu, struct kvm_mmu_page *sp,
 			       const struct kvm_memory_slot *slot, gfn_t gfn,
