@@ -424,7 +424,8 @@ static int tdp_mmu_init(struct kunit *test)
 	vcpu->arch.mmu_page_header_cache.gfp_zero = __GFP_ZERO;
 	vcpu->arch.mmu_shadow_page_cache.init_value = SHADOW_NONPRESENT_VALUE;
 
-	mmu = vcpu->arch.mmu = &vcpu->arch.root_mmu;
+	mmu = &vcpu->arch.root_mmu;
+	vcpu->arch.mmu = mmu;
 	mmu->root_role.level = *(const unsigned int *)test->param_value;
 	mmu->root_role.direct = 1;
 	mmu->root_role.access = ACC_ALL;
