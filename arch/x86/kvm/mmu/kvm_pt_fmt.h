@@ -41,10 +41,10 @@ static __always_inline u64 kvm_pt_read(u64 *sptep)
 	return READ_ONCE(*sptep);
 }
 
-/* An operand of OR, which a volatile access cannot be. */
 #define kvm_pt_peek kvm_pt_peek
 static __always_inline u64 kvm_pt_peek(u64 *sptep)
 {
+	/* Can be an operand of OR, which a volatile access cannot. */
 	return data_race(*sptep);
 }
 
