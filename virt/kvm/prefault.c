@@ -609,21 +609,31 @@ static struct kvm_prefault_policy *policy_of(struct kvm_vcpu *vcpu, unsigned int
 }
 
 /*
- * The length of the window in pages of @order, or 0 if this fault is to be left
- * alone.  Asked before anything is done for a window.
+ * Is this fault to be left alone, since too many before it found nothing?  Asked
+ * first of all, and all that such faults cost.
  */
+static __always_inline bool backs_off(struct kvm_vcpu *vcpu, unsigned int order,
+				      unsigned long config)
+{
+	if (config & KVM_PREFAULT_FIXED || !kvm_prefault_backoff(policy_of(vcpu, order)))
+		return false;
+
+	vcpu->stat.generic.prefault_backoff++;
+	return true;
+}
+
+/* The length of the window in pages of @order, or 0 if there is to be none. */
 static __always_inline u64 window_pages(struct kvm_vcpu *vcpu, gfn_t gfn,
 					unsigned int order, unsigned long config)
 {
 	u64 nr = (config & ~KVM_PREFAULT_FLAGS) >> PAGE_SHIFT >> order;
-	struct kvm_prefault_policy *policy = policy_of(vcpu, order);
-	unsigned int window_order = 0;
+	unsigned int window_order;
 
 	if (config & KVM_PREFAULT_FIXED)
 		return nr;
 
-	if (!kvm_prefault_backoff(policy))
-		window_order = kvm_prefault_policy_begin(policy, gfn >> order, ilog2(nr));
+	window_order = kvm_prefault_policy_begin(policy_of(vcpu, order), gfn >> order,
+						 ilog2(nr));
 	if (window_order)
 		return 1ULL << window_order;
 
@@ -697,12 +707,29 @@ void kvm_auto_prefault_within(struct kvm_vcpu *vcpu,
 			      unsigned long mmu_seq, bool may_ro,
 			      unsigned long config)
 {
-	u64 nr = window_pages(vcpu, gfn, 0, config);
+	u64 nr;
 
+	if (backs_off(vcpu, 0, config))
+		return;
+
+	nr = window_pages(vcpu, gfn, 0, config);
 	if (nr)
 		prefault_window(vcpu, slot, gfn,
 				kvm_prefault_window(gfn, nr, within.gfn, within.nr),
 				mmu_seq, may_ro, config);
+}
+
+/* Not inline: it saves more registers than a fault that backs off needs to. */
+static noinline void prefault_around(struct kvm_vcpu *vcpu,
+				     const struct kvm_memory_slot *slot, gfn_t gfn,
+				     bool may_ro, unsigned long config)
+{
+	u64 nr = window_pages(vcpu, gfn, 0, config);
+
+	if (nr)
+		prefault_window(vcpu, slot, gfn,
+				kvm_prefault_window(gfn, nr, slot->base_gfn, slot->npages),
+				sample_mmu_seq(vcpu->kvm), may_ro, config);
 }
 
 /**
@@ -724,12 +751,8 @@ void __kvm_auto_prefault(struct kvm_vcpu *vcpu,
 			 const struct kvm_memory_slot *slot, gfn_t gfn,
 			 bool may_ro, unsigned long config)
 {
-	u64 nr = window_pages(vcpu, gfn, 0, config);
-
-	if (nr)
-		prefault_window(vcpu, slot, gfn,
-				kvm_prefault_window(gfn, nr, slot->base_gfn, slot->npages),
-				sample_mmu_seq(vcpu->kvm), may_ro, config);
+	if (!backs_off(vcpu, 0, config))
+		prefault_around(vcpu, slot, gfn, may_ro, config);
 }
 
 /**
@@ -759,6 +782,9 @@ void kvm_auto_prefault_huge(struct kvm_vcpu *vcpu,
 	u64 nr;
 
 	if ((config & ~KVM_PREFAULT_FLAGS) < 2 * PAGE_SIZE << order || !may_serve(slot))
+		return;
+
+	if (backs_off(vcpu, order, config))
 		return;
 
 	nr = window_pages(vcpu, gfn, order, config);

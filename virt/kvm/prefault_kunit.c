@@ -162,6 +162,13 @@ static void enabled(struct kunit *test)
 	KUNIT_EXPECT_LT(test, (unsigned long)KVM_PREFAULT_FLAGS, 2 * PAGE_SIZE);
 }
 
+/* All there is, whether on or off: nothing is allocated when a window is set. */
+static void memory_of_a_vcpu(struct kunit *test)
+{
+	KUNIT_EXPECT_LE(test, sizeof_field(struct kvm_vcpu, prefault) +
+			      sizeof_field(struct kvm_vcpu, prefault_huge), 1024);
+}
+
 static struct kunit_case kvm_prefault_cases[] = {
 	KUNIT_CASE(window_inside_slot),
 	KUNIT_CASE(window_cut_by_slot),
@@ -172,6 +179,7 @@ static struct kunit_case kvm_prefault_cases[] = {
 	KUNIT_CASE(size_valid),
 	KUNIT_CASE(size_invalid),
 	KUNIT_CASE(enabled),
+	KUNIT_CASE(memory_of_a_vcpu),
 	{}
 };
 

@@ -61,10 +61,6 @@ void __kvm_mmu_auto_prefault(struct kvm_vcpu *vcpu, struct kvm_page_fault *fault
 	if (!fault->refcounted_page)
 		return;
 
-	/* KVM's own memslots, e.g. the APIC access page. */
-	if (fault->slot->id >= KVM_USER_MEM_SLOTS)
-		return;
-
 	if (!vcpu->arch.mmu->root_role.direct)
 		return;
 
