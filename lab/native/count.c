@@ -6,9 +6,6 @@
  *
  * Arguments: start=ADDRESS, stop=ADDRESS, out=FILE; again=N: each time, but for
  * the first N ones.
- *
- * What is used of QEMU's plugin interface (version 2 and later) is declared
- * here, so that no header has to be installed.
  */
 #include <stdbool.h>
 #include <stddef.h>
@@ -17,21 +14,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-typedef uint64_t qemu_plugin_id_t;
-struct qemu_plugin_tb;
-struct qemu_info;
-
-void qemu_plugin_register_vcpu_tb_trans_cb(qemu_plugin_id_t id,
-					   void (*cb)(qemu_plugin_id_t id, struct qemu_plugin_tb *tb));
-void qemu_plugin_register_vcpu_tb_exec_cb(struct qemu_plugin_tb *tb,
-					  void (*cb)(unsigned int vcpu, void *data),
-					  int flags, void *data);
-void qemu_plugin_register_atexit_cb(qemu_plugin_id_t id,
-				    void (*cb)(qemu_plugin_id_t id, void *data), void *data);
-size_t qemu_plugin_tb_n_insns(const struct qemu_plugin_tb *tb);
-uint64_t qemu_plugin_tb_vaddr(const struct qemu_plugin_tb *tb);
-
-__attribute__((visibility("default"))) int qemu_plugin_version = 2;
+#include "qemu_plugin.h"
 
 struct block {
 	uint64_t addr;
