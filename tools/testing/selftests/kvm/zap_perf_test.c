@@ -3,9 +3,10 @@
  * What it costs to invalidate guest memory of which little is mapped.
  *
  * The guest touches some pages of a range, the host throws the range away with
- * MADV_DONTNEED, and again.  Only the latter is measured, apart from the same
- * with memory that no VM uses, which is the part that is not due to KVM.  One run
- * measures one case and prints one line, which starts with "mode=".
+ * MADV_DONTNEED, and again.  The latter is measured (ns=), and the same with memory
+ * that no VM uses (host=), which is the part that is not due to KVM, and all of it
+ * together, i.e. with the guest's faults (round=).  One run measures one case and
+ * prints one line, which starts with "mode=".
  *
  * With -w, one thread does so while the guest takes faults on other memory, and
  * the line tells how long those took.
@@ -117,7 +118,7 @@ static void check_discarded(void *hva, u64 first, u64 nr)
 static void measure_zaps(struct kvm_vcpu *vcpu, void *hva, void *other)
 {
 	u64 stride = params.touched ? params.npages / params.touched : 1;
-	u64 ns = 0, host = 0, first, full, base = 0;
+	u64 ns = 0, host = 0, first, full, base = 0, start;
 	u32 i;
 
 	touch(vcpu, 0, guest.pages / params.stride, params.stride);
@@ -126,6 +127,7 @@ static void measure_zaps(struct kvm_vcpu *vcpu, void *hva, void *other)
 	discard(other, 0, guest.pages);
 	first = discard(hva, 0, params.npages);
 
+	start = now();
 	for (i = 0; i < params.rounds; i++) {
 		if (params.touched) {
 			touch(vcpu, base, params.touched, stride);
@@ -135,11 +137,13 @@ static void measure_zaps(struct kvm_vcpu *vcpu, void *hva, void *other)
 		host += discard(other, base, params.npages);
 		base = (base + params.step) % (guest.pages - params.npages + 1);
 	}
+	start = now() - start;
 	check_discarded(hva, 0, params.npages);
 
-	printf("mode=zap pages=%u stride=%u touched=%u step=%u rounds=%u full=%lu first=%lu host=%lu ns=%lu\n",
-	       params.npages, params.stride, params.touched, params.step,
-	       params.rounds, full, first, host / params.rounds, ns / params.rounds);
+	printf("mode=zap pages=%u stride=%u touched=%u step=%u rounds=%u full=%lu first=%lu round=%lu ",
+	       params.npages, params.stride, params.touched, params.step, params.rounds,
+	       full, first, start / params.rounds);
+	printf("host=%lu ns=%lu\n", host / params.rounds, ns / params.rounds);
 }
 
 static struct {
@@ -192,10 +196,11 @@ static void measure_waits(struct kvm_vcpu *vcpu, void *hva)
 	kvm_pthread_join(thread, NULL);
 
 	qsort(ns, params.rounds, sizeof(*ns), compare);
-	printf("mode=wait pages=%u stride=%u rounds=%u zaps=%lu p50=%lu p99=%lu p99.9=%lu max=%lu\n",
-	       params.npages, params.stride, params.rounds, zapper.zaps,
-	       ns[params.rounds / 2], ns[params.rounds * 99UL / 100],
-	       ns[params.rounds * 999UL / 1000], ns[params.rounds - 1]);
+	printf("mode=wait pages=%u stride=%u rounds=%u zaps=%lu ", params.npages,
+	       params.stride, params.rounds, zapper.zaps);
+	printf("p50=%lu p99=%lu p99.9=%lu max=%lu\n", ns[params.rounds / 2],
+	       ns[params.rounds * 99UL / 100], ns[params.rounds * 999UL / 1000],
+	       ns[params.rounds - 1]);
 	free(ns);
 }
 

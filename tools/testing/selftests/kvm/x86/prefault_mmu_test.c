@@ -813,7 +813,7 @@ static void guest_load(void)
 /* The pattern of SMM's memory is another one. */
 #define SMM_XOR		0x5a5a5a5au
 
-static struct prefault_stats run_smi(struct kvm_vcpu *vcpu, u32 first, u32 nr)
+static struct prefault_stats run_smi(struct kvm_vcpu *vcpu, u32 first, u32 nr, u32 xor)
 {
 	struct smm_area *area = addr_gpa2hva(vm, SMRAM_GPA);
 	struct prefault_stats start, end, sum = {};
@@ -828,11 +828,43 @@ static struct prefault_stats run_smi(struct kvm_vcpu *vcpu, u32 first, u32 nr)
 	TEST_ASSERT(vcpu->run->exit_reason == KVM_EXIT_IO && vcpu->run->io.port == DONE_PORT,
 		    "The handler of the SMI should have run");
 	for (i = 0; i < nr; i++)
-		TEST_ASSERT(area->values[i] == (pattern(first + i) ^ SMM_XOR),
+		TEST_ASSERT(area->values[i] == (pattern(first + i) ^ xor),
 			    "Page %u: in SMM it should read %x, not %x", first + i,
-			    pattern(first + i) ^ SMM_XOR, area->values[i]);
+			    pattern(first + i) ^ xor, area->values[i]);
 	prefault_add_stats(&sum, &start, &end);
 	return sum;
+}
+
+/* Everything outside of SMM. */
+static void load_all(struct kvm_vcpu *vcpu, u32 xor)
+{
+	struct l2 *shared = addr_gva2hva(vm, (gva_t)&l2);
+	u32 i;
+
+	for (i = 0; i < MEM_PAGES; i++)
+		shared->list[i] = i;
+	shared->nr = MEM_PAGES;
+	expect_sync(vcpu, 0);
+	for (i = 0; i < MEM_PAGES; i++)
+		TEST_ASSERT(shared->values[i] == (pattern(i) ^ xor),
+			    "Page %u: outside of SMM it should read %x, not %x", i,
+			    pattern(i) ^ xor, shared->values[i]);
+}
+
+/* A vCPU with SMRAM and a memslot for SMM, backed by @hva or by the usual memory. */
+static struct kvm_vcpu *create_smm(void *hva)
+{
+	struct kvm_vcpu *vcpu;
+
+	vm = vm_create_with_one_vcpu(&vcpu, guest_load);
+	setup_smram(vm, vcpu, SMRAM_GPA, smi_start, smi_end - smi_start);
+	add_memory(0);
+	virt_map(vm, MEM_GPA, MEM_GPA, MEM_PAGES);
+	vm_set_user_memory_region(vm, MEM_SLOT | 1 << 16 | 2, 0, MEM_GPA, MEM_SIZE,
+				  hva ?: mem);
+	((struct l2 *)addr_gva2hva(vm, (gva_t)&l2))->nr = 0;
+	expect_sync(vcpu, 0);
+	return vcpu;
 }
 
 FIXTURE(prefault_smm) { int unused; };
@@ -843,43 +875,62 @@ TEST_F_TIMEOUT(prefault_smm, other_memslot, TIMEOUT)
 {
 	struct prefault_stats stats;
 	struct kvm_vcpu *vcpu;
-	struct l2 *shared;
 	void *smm_mem;
-	u32 i, round;
+	u32 round;
 
 	if (!kvm_has_cap(KVM_CAP_X86_SMM))
 		SKIP(return, "No SMM");
 
-	vm = vm_create_with_one_vcpu(&vcpu, guest_load);
-	setup_smram(vm, vcpu, SMRAM_GPA, smi_start, smi_end - smi_start);
-	add_memory(0);
-	virt_map(vm, MEM_GPA, MEM_GPA, MEM_PAGES);
 	smm_mem = alloc_memory(MEM_PAGES, SMM_XOR);
-	vm_set_user_memory_region(vm, MEM_SLOT | 1 << 16 | 2, 0, MEM_GPA, MEM_SIZE, smm_mem);
+	vcpu = create_smm(smm_mem);
 	vm_set_prefault(vm, WINDOW, FIXED);
 
-	shared = addr_gva2hva(vm, (gva_t)&l2);
-	for (i = 0; i < MEM_PAGES; i++)
-		shared->list[i] = i;
-	shared->nr = 0;
-	expect_sync(vcpu, 0);
-
 	for (round = 0; round < 3; round++) {
-		stats = run_smi(vcpu, 0, MEM_PAGES);
+		stats = run_smi(vcpu, 0, MEM_PAGES, SMM_XOR);
 		/* SMM runs without paging. */
 		TEST_ASSERT(round || stats.mapped,
 			    "Memory of SMM should have been prefaulted");
 
-		shared->nr = MEM_PAGES;
-		expect_sync(vcpu, 0);
-		for (i = 0; i < MEM_PAGES; i++)
-			TEST_ASSERT(shared->values[i] == pattern(i),
-				    "Page %u: outside of SMM it should read %x, not %x", i,
-				    pattern(i), shared->values[i]);
+		load_all(vcpu, 0);
 		if (round % 2)
 			prefault_unmap_guest(mem, MEM_SIZE);
 		else
 			prefault_unmap_guest(smm_mem, MEM_SIZE);
+	}
+}
+
+static void replace_memory(u32 xor)
+{
+	u32 i;
+
+	kvm_madvise(mem, MEM_SIZE, MADV_DONTNEED);
+	for (i = 0; i < MEM_PAGES; i++)
+		*mem_word(mem, i) = pattern(i) ^ xor;
+}
+
+/*
+ * The same memory inside and outside of SMM, each with page tables of its own, of
+ * which one or the other is empty, and known to be, when all of it is replaced.
+ */
+TEST_F_TIMEOUT(prefault_smm, one_is_empty, TIMEOUT)
+{
+	struct kvm_vcpu *vcpu;
+	u32 round, step = 0;
+
+	if (!kvm_has_cap(KVM_CAP_X86_SMM))
+		SKIP(return, "No SMM");
+
+	vcpu = create_smm(NULL);
+	load_all(vcpu, 0);
+	for (round = 0; round < 4; round++) {
+		replace_memory(++step);
+		run_smi(vcpu, 0, MEM_PAGES, step);
+		replace_memory(++step);
+		run_smi(vcpu, 0, 1, step);
+		replace_memory(++step);
+		load_all(vcpu, step);
+		replace_memory(++step);
+		run_smi(vcpu, 0, 1, step);
 	}
 }
 

@@ -654,13 +654,13 @@ static void wait_for_recovery(void)
 
 /* Was the workaround on before the test? */
 static bool nx_before;
+static void *nx_hva;
 
 /* Huge pages full of code; returns NULL if there are none. */
 static struct kvm_vcpu *nx_create(void)
 {
 	struct kvm_vcpu *vcpu;
 	struct nx_list *list;
-	void *hva;
 
 	if (!thp_configured() || access(NX_HUGE_PAGES, W_OK))
 		return NULL;
@@ -668,10 +668,10 @@ static struct kvm_vcpu *nx_create(void)
 	nx_before = get_nx_huge_pages();
 	set_nx_huge_pages(true);
 	pvm.vm = vm_create_with_one_vcpu(&vcpu, guest_nx);
-	hva = pvm_mmap(NX_PAGES, 0);
-	kvm_madvise(hva, NX_PAGES * PAGE_SIZE, MADV_HUGEPAGE);
-	memset(hva, RET_INSN, NX_PAGES * PAGE_SIZE);
-	pvm_set_slot(PVM_SLOT, 0, 0, NX_PAGES, hva);
+	nx_hva = pvm_mmap(NX_PAGES, 0);
+	kvm_madvise(nx_hva, NX_PAGES * PAGE_SIZE, MADV_HUGEPAGE);
+	memset(nx_hva, RET_INSN, NX_PAGES * PAGE_SIZE);
+	pvm_set_slot(PVM_SLOT, 0, 0, NX_PAGES, nx_hva);
 	list = addr_gva2hva(pvm.vm, (gva_t)&nx_list);
 	list->tables = prefault_virt_map(pvm.vm, NX_GVA, NX_PAGES * PAGE_SIZE);
 	nx_run(vcpu, false, 0, 0);
@@ -765,6 +765,42 @@ TEST_F_TIMEOUT(x86_prefault, nx_huge_neighbours, PVM_TIMEOUT_SECONDS)
 		    vm_get_stat(pvm.vm, nx_lpage_splits));
 
 	set_nx_huge_pages(nx_before);
+}
+
+/*
+ * The recovery takes tables away while zaps leave hints at the entries that point
+ * to them, and faults clear these hints: what the recovery sees change may well be
+ * the entry that it is about to replace.
+ */
+TEST_F_TIMEOUT(x86_prefault, nx_recovery_of_empty, PVM_TIMEOUT_SECONDS)
+{
+	struct kvm_vcpu *vcpu = nx_create();
+	struct prefault_stats stats;
+	u64 page, round;
+
+	if (!vcpu || !write_file(KVM_PARAMETER("nx_huge_pages_recovery_ratio"), "1") ||
+	    !write_file(KVM_PARAMETER("nx_huge_pages_recovery_period_ms"), "1"))
+		SKIP(return, "No NX huge pages");
+
+	for (round = 0; round < 2000; round++) {
+		page = round % NX_HUGE_NR * PREFAULT_PAGES_MAX;
+		nx_run(vcpu, true, page + pvm_random(PREFAULT_PAGES_MAX), 1);
+		/* The table stays, empty, until the recovery gets it. */
+		prefault_unmap_guest(nx_hva + page * PAGE_SIZE, PREFAULT_PAGES_MAX * PAGE_SIZE);
+	}
+
+	/* What is left is recovered, and what comes then is huge. */
+	nx_run(vcpu, true, 5, 1);
+	wait_for_recovery();
+	prefault_unmap_guest(nx_hva, NX_PAGES * PAGE_SIZE);
+	stats = nx_run(vcpu, false, 0, NX_PAGES);
+	TEST_ASSERT(stats.pf_taken == NX_HUGE_NR,
+		    "%u huge pages should be mapped by as many faults, not %lu",
+		    NX_HUGE_NR, stats.pf_taken);
+
+	set_nx_huge_pages(nx_before);
+	write_file(KVM_PARAMETER("nx_huge_pages_recovery_ratio"), "0");
+	write_file(KVM_PARAMETER("nx_huge_pages_recovery_period_ms"), "0");
 }
 
 int main(int argc, char *argv[])
