@@ -756,7 +756,7 @@ static int session_call(struct session *s, struct call *c)
 
 /*
  * Runs an ioctl in the thread; @arg of @len bytes is an input that the ioctl
- * gets a pointer to, without it it gets @value.
+ * gets a pointer to; without that it gets @value.
  */
 int session_ioctl(struct session *s, int fd, unsigned long request,
 		  const void *arg, size_t len, unsigned long value,

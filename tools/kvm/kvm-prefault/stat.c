@@ -227,7 +227,8 @@ static int find_debugfs(void)
 	if (other)
 		return fail(ST_NO_CAP, "this kernel's KVM has no prefault statistics");
 
-	return fail(ST_SECCOMP, "process %d is under a seccomp filter, and there is nothing in " DEBUGFS,
+	return fail(ST_SECCOMP,
+		    "process %d is under a seccomp filter, and there is nothing in " DEBUGFS,
 		    view.pid);
 }
 

@@ -140,10 +140,10 @@ static void measure_zaps(struct kvm_vcpu *vcpu, void *hva, void *other)
 	start = now() - start;
 	check_discarded(hva, 0, params.npages);
 
-	printf("mode=zap pages=%u stride=%u touched=%u step=%u rounds=%u full=%lu first=%lu round=%lu ",
-	       params.npages, params.stride, params.touched, params.step, params.rounds,
-	       full, first, start / params.rounds);
-	printf("host=%lu ns=%lu\n", host / params.rounds, ns / params.rounds);
+	printf("mode=zap pages=%u stride=%u touched=%u step=%u rounds=%u ", params.npages,
+	       params.stride, params.touched, params.step, params.rounds);
+	printf("full=%lu first=%lu round=%lu host=%lu ns=%lu\n", full, first,
+	       start / params.rounds, host / params.rounds, ns / params.rounds);
 }
 
 static struct {
