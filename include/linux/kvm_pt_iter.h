@@ -298,19 +298,20 @@ static __always_inline unsigned long kvm_pt_offset_in_line(const kvm_pt_entry_t 
 static __always_inline kvm_pt_entry_t *
 kvm_pt_skip_lines(kvm_pt_entry_t *ptep, kvm_pt_entry_t *stop, bool hints)
 {
-	kvm_pt_entry_t first, second;
+	kvm_pt_entry_t *last = stop - KVM_PT_LINE, first, second;
 
-	while (!hints && ptep + 2 * KVM_PT_LINE <= stop) {
+	for (; !hints && ptep <= last - KVM_PT_LINE; ptep += 2 * KVM_PT_LINE) {
 		first = kvm_pt_look_at_line(ptep, false);
+		/* One after the other: both at once would take too many registers. */
+		OPTIMIZER_HIDE_VAR(first);
 		second = kvm_pt_look_at_line(ptep + KVM_PT_LINE, false);
 		if (kvm_pt_is_live(first | second))
 			return kvm_pt_is_live(first) ? ptep : ptep + KVM_PT_LINE;
-		ptep += 2 * KVM_PT_LINE;
 	}
 
-	while (ptep + KVM_PT_LINE <= stop &&
-	       !kvm_pt_is_live(kvm_pt_look_at_line(ptep, hints)))
-		ptep += KVM_PT_LINE;
+	for (; ptep <= last; ptep += KVM_PT_LINE)
+		if (kvm_pt_is_live(kvm_pt_look_at_line(ptep, hints)))
+			break;
 
 	return ptep;
 }
@@ -320,18 +321,22 @@ kvm_pt_skip_lines(kvm_pt_entry_t *ptep, kvm_pt_entry_t *stop, bool hints)
  * @ptep: the first entry
  * @stop: end of the entries, not read
  * @hints: pass hinted entries as well; level above 0 only
+ * @e: value of the entry that is returned, if that is not @stop
  *
  * Return: the first other entry, @stop if there is none.
  */
 static __always_inline kvm_pt_entry_t *
-kvm_pt_skip(kvm_pt_entry_t *ptep, kvm_pt_entry_t *stop, bool hints)
+kvm_pt_skip(kvm_pt_entry_t *ptep, kvm_pt_entry_t *stop, bool hints, kvm_pt_entry_t *e)
 {
 	for (;;) {
 		if (!kvm_pt_offset_in_line(ptep))
 			ptep = kvm_pt_skip_lines(ptep, stop, hints);
 
 		do {
-			if (ptep == stop || kvm_pt_is_seen(kvm_pt_read(ptep), hints))
+			if (ptep == stop)
+				return ptep;
+			*e = kvm_pt_read(ptep);
+			if (kvm_pt_is_seen(*e, hints))
 				return ptep;
 		} while (kvm_pt_offset_in_line(++ptep));
 	}
@@ -575,7 +580,7 @@ static inline void kvm_pt_start(struct kvm_pt_iter *it, kvm_pt_entry_t *table,
 /* The current entry is a leaf of the last level, and the next one is none. */
 static noinline __maybe_unused bool kvm_pt_next_near_sparse(struct kvm_pt_iter *it)
 {
-	kvm_pt_entry_t *ptep = it->ptep, *stop = it->stop, *line;
+	kvm_pt_entry_t *ptep = it->ptep, *stop = it->stop, *line, e;
 	unsigned long nr;
 
 	if (stop - ptep > KVM_PT_SKIP_MAX + 1)
@@ -588,16 +593,15 @@ static noinline __maybe_unused bool kvm_pt_next_near_sparse(struct kvm_pt_iter *
 	    !kvm_pt_is_live(kvm_pt_look_at_line(line, false)))
 		ptep = line + KVM_PT_LINE;
 
-	ptep = kvm_pt_skip(ptep, stop, false);
+	ptep = kvm_pt_skip(ptep, stop, false, &e);
 	nr = ptep - it->ptep;
 	it->ptep = ptep;
 	it->pos += nr;
 	it->next = it->pos;
 
 	if (ptep != stop) {
-		it->entry = kvm_pt_read(ptep);
-		if (kvm_pt_is_live(it->entry))
-			return true;
+		it->entry = e;
+		return true;
 	}
 
 	it->state = KVM_PT_LOOK;
@@ -679,9 +683,9 @@ static __always_inline enum kvm_pt_event kvm_pt_next(struct kvm_pt_iter *it)
 				stop = kvm_pt_pause_at(from, stop, left);
 
 			if (hints)
-				ptep = kvm_pt_skip(from, stop, true);
+				ptep = kvm_pt_skip(from, stop, true, &e);
 			else
-				ptep = kvm_pt_skip(from, stop, false);
+				ptep = kvm_pt_skip(from, stop, false, &e);
 
 			if (ptep != stop || stop == it->stop || kvm_pt_pause(&it->ctx))
 				break;
@@ -711,11 +715,6 @@ static __always_inline enum kvm_pt_event kvm_pt_next(struct kvm_pt_iter *it)
 
 		if (ptep == stop)
 			return KVM_PT_PAUSE;
-
-		/* It may have changed since. */
-		e = kvm_pt_read(ptep);
-		if (!kvm_pt_is_seen(e, hints))
-			continue;
 
 		if (kvm_pt_is_leaf(e, it->level)) {
 			it->entry = e;

@@ -70,6 +70,12 @@ static noinline enum kvm_pt_event walk_next(struct kvm_pt_iter *it)
 	return kvm_pt_next_near(it) ? KVM_PT_LEAF : walk_far(it);
 }
 
+/* Unmapping has its own one: that is what happens most, to the most leaves. */
+static __always_inline enum kvm_pt_event walk_next_inline(struct kvm_pt_iter *it)
+{
+	return kvm_pt_next_near(it) ? KVM_PT_LEAF : walk_far(it);
+}
+
 /*
  * Flushes what has been done from @start up to and including the current entry:
  * whoever gets mmu_lock next may rely on it.
@@ -114,7 +120,7 @@ bool kvm_riscv_gstage_unmap_range(struct kvm_gstage *gstage,
 	if (!walk_start(&it, gstage, 0, first, end, flags))
 		return false;
 
-	while ((event = walk_next(&it)) != KVM_PT_END) {
+	while ((event = walk_next_inline(&it)) != KVM_PT_END) {
 		if (event == KVM_PT_LEAF) {
 			set_pte(it_ptep(&it), __pte(0));
 			flush = true;

@@ -22,6 +22,7 @@ typedef uint64_t u64;
 #undef __always_inline
 #define __always_inline		inline __attribute__((__always_inline__))
 #define READ_ONCE(x)		(*(const volatile __typeof__(x) *)&(x))
+#define OPTIMIZER_HIDE_VAR(v)	__asm__ volatile("" : "+r" (v))
 #define noinline		__attribute__((__noinline__))
 #define __maybe_unused		__attribute__((__unused__))
 #define BUILD_BUG_ON(x)		_Static_assert(!(x), #x)
