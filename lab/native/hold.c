@@ -5,8 +5,8 @@
  * its holds, the longest one's instructions, and how often a step was made then.
  *
  * Arguments, all but the last one addresses of functions: lock, unlock; mark,
- * called during the first hold of an operation; end, called when it is over; step;
- * out=FILE.
+ * called during the first hold of an operation; end, called when it is over; step,
+ * which may be left out; out=FILE.
  */
 #include <stdbool.h>
 #include <stdio.h>
@@ -118,7 +118,7 @@ int qemu_plugin_install(qemu_plugin_id_t id, const struct qemu_info *info, int a
 			out = fopen(argv[i] + 4, "w");
 	}
 	for (what = LOCK; what < NR_NAMES; what++) {
-		if (!address[what] || !out) {
+		if (!out || (!address[what] && what != STEP)) {
 			fprintf(stderr, "hold: %s and out= are needed\n", names[what]);
 			return 1;
 		}
