@@ -6,7 +6,8 @@
  *
  * Arguments, all but the last one addresses of functions: lock, unlock; mark,
  * called during the first hold of an operation; end, called when it is over; step,
- * which may be left out; out=FILE.
+ * which may be left out; spin and spinend, the function in which a processor waits
+ * for the lock, and what is behind it: what comes before is not counted; out=FILE.
  */
 #include <stdbool.h>
 #include <stdio.h>
@@ -17,11 +18,11 @@
 
 #define MAX_VCPUS	16
 
-enum what { NOTHING, LOCK, UNLOCK, MARK, END, STEP };
+enum what { NOTHING, LOCK, UNLOCK, MARK, END, STEP, SPIN, SPIN_END, WAITING };
 
 static const char *const names[] = {
 	[LOCK] = "lock=", [UNLOCK] = "unlock=", [MARK] = "mark=", [END] = "end=",
-	[STEP] = "step=",
+	[STEP] = "step=", [SPIN] = "spin=", [SPIN_END] = "spinend=",
 };
 
 #define NR_NAMES	(sizeof(names) / sizeof(names[0]))
@@ -79,6 +80,10 @@ static void on_exec(unsigned int vcpu, void *data)
 	case STEP:
 		cpus[vcpu].steps++;
 		break;
+	case WAITING:
+		/* It does not hold the lock yet. */
+		cpus[vcpu].insns = 0;
+		return;
 	default:
 		break;
 	}
@@ -91,9 +96,11 @@ static void on_translate(qemu_plugin_id_t id, struct qemu_plugin_tb *tb)
 	uintptr_t data = (uintptr_t)qemu_plugin_tb_n_insns(tb) << 8;
 	enum what what;
 
-	for (what = LOCK; what < NR_NAMES; what++)
+	for (what = LOCK; what < SPIN; what++)
 		if (addr == address[what])
 			data |= what;
+	if (addr >= address[SPIN] && addr < address[SPIN_END])
+		data |= WAITING;
 	qemu_plugin_register_vcpu_tb_exec_cb(tb, on_exec, 0, (void *)data);
 }
 
