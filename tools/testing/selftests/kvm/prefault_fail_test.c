@@ -212,17 +212,22 @@ static void list_touched(void)
 	pvm.areas[0]->op = PVM_LOAD;
 }
 
-/* KVM_RUN once; returns its error, or 0 if the guest is through its list. */
-static int run_once(void)
+/* Returns KVM_RUN's error, or 0 if the guest is through its list. */
+static int finish_run(int error)
 {
 	struct kvm_vcpu *vcpu = pvm.vcpus[0];
 	struct ucall uc;
 
-	if (__vcpu_run(vcpu))
-		return errno;
+	if (error)
+		return error;
 	TEST_ASSERT(get_ucall(vcpu, &uc) == UCALL_SYNC, "Unexpected exit: %s",
 		    exit_reason_str(vcpu->run->exit_reason));
 	return 0;
+}
+
+static int run_once(void)
+{
+	return finish_run(__vcpu_run(pvm.vcpus[0]) ? errno : 0);
 }
 
 /*
@@ -242,14 +247,16 @@ static u32 fail_faults(u64 window, bool resident)
 		prepare_memory(resident);
 		list_touched();
 		set_fail_nth(nth);
-		error = run_once();
+		error = __vcpu_run(pvm.vcpus[0]) ? errno : 0;
 		more = end_fail_nth();
 		injected += more;
 
+		finish_run(error);
 		TEST_ASSERT(!error || is_expected(error), "KVM_RUN fails with errno %d", error);
 		if (error) {
 			failed++;
-			TEST_ASSERT(!run_once(), "Now KVM_RUN should not fail, with errno %d", errno);
+			error = run_once();
+			TEST_ASSERT(!error, "Now KVM_RUN should not fail, with errno %d", error);
 		}
 		pvm_expect_patterns(NR_TOUCHED);
 		pvm_tear_down();
