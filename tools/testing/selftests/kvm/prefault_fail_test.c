@@ -294,7 +294,7 @@ static void *signal_thread(void *unused)
 
 	while (!READ_ONCE(signals.stop)) {
 		pthread_kill(signals.target, SIGUSR1);
-		usleep(kvm_random_u32(&rng) % 2000);
+		usleep(kvm_random_u32(&rng) % 10000);
 	}
 	return NULL;
 }
