@@ -39,8 +39,6 @@ static struct {
 	u32 nr_lives, nr_killed;
 	u32 lives_of[NR_LOGS];
 	u64 tables;
-	u64 swapped_out;
-	u64 migrated;
 } run;
 
 /*
@@ -508,7 +506,7 @@ static void live_for(u32 seconds)
 	u32 part;
 
 	for (; seconds; seconds -= part) {
-		part = min(seconds, LIFE_SECONDS);
+		part = min_t(u32, seconds, LIFE_SECONDS);
 		whole_life(part);
 		if (disturber_is_on("kill"))
 			killed_life();
@@ -532,8 +530,6 @@ static void set_up(void)
 	run.has_tally = tally_begin();
 	run.has_ksm = disturber_is_on("ksm") && start_ksm();
 	run.tables = read_vmstat("nr_sec_page_table_pages");
-	run.swapped_out = read_vmstat("pswpout");
-	run.migrated = read_vmstat("pgmigrate_success");
 }
 
 static void tear_down(void)
@@ -542,8 +538,6 @@ static void tear_down(void)
 		restore_ksm();
 	if (run.has_tally)
 		tally_end();
-	run.swapped_out = read_vmstat("pswpout") - run.swapped_out;
-	run.migrated = read_vmstat("pgmigrate_success") - run.migrated;
 }
 
 /* Faults that did nothing but make a page writable, and mark it dirty. */
@@ -552,7 +546,7 @@ static u64 write_faults(void)
 	return st.sum->stats.pf_fast + st.sum->stats.write_faults;
 }
 
-static void print_sum(const struct tally *all, const struct tally *logged)
+static void print_sum(const struct tally t[])
 {
 	const struct stress_counters *s = st.sum;
 	struct disturber *d;
@@ -560,12 +554,13 @@ static void print_sum(const struct tally *all, const struct tally *logged)
 	printf("lives %u killed %u written %lu checked %lu\n", run.nr_lives, run.nr_killed,
 	       s->written, s->checked);
 	printf("windows %lu mapped %lu raced %lu backoff %lu stale %lu\n", s->stats.windows,
-	       s->stats.mapped, s->stats.raced, s->stats.backoff, all->stale);
+	       s->stats.mapped, s->stats.raced, s->stats.backoff, t[TALLY_ALL].stale);
 	printf("logged: mapped %lu write faults %lu reported %lu by get %lu ring %lu clear %lu\n",
-	       logged->mapped, write_faults(), s->reported, s->collected[LOG_GET],
+	       t[TALLY_LOGGED].pages, write_faults(), s->reported, s->collected[LOG_GET],
 	       s->collected[LOG_RING], s->collected[LOG_CLEAR]);
-	printf("tables emptied %lu refilled %lu, merged %lu, swapped out %lu, migrated %lu\n",
-	       s->emptied, s->refilled, s->merged, run.swapped_out, run.migrated);
+	printf("tables emptied %lu refilled %lu, merged %lu, swapped %lu, migrated %lu\n",
+	       s->emptied, s->refilled, s->merged, s->swapped,
+	       t[TALLY_MIGRATED].pages);
 	printf("exits: kicked %lu faulted %lu mmio %lu, pre-faulted %lu\nsteps:", s->kicked,
 	       s->faulted, s->mmio, s->pre_faulted);
 	for (d = disturbers; d->name; d++)
@@ -577,7 +572,7 @@ static void print_sum(const struct tally *all, const struct tally *logged)
 #define EXPECT(counter, on, what)	\
 	TEST_ASSERT(!(on) || (counter), "A run of no use: %s", what)
 
-static void expect_exercised(const struct tally *all, const struct tally *logged)
+static void expect_exercised(const struct tally t[])
 {
 	const struct stress_counters *s = st.sum;
 	bool dirty = disturber_is_on("dirty");
@@ -591,7 +586,7 @@ static void expect_exercised(const struct tally *all, const struct tally *logged
 	EXPECT(s->pre_faulted, kvm_has_cap(KVM_CAP_PRE_FAULT_MEMORY),
 	       "no vCPU has called KVM_PRE_FAULT_MEMORY");
 	EXPECT(s->stats.raced, disturber_is_on("hot"), "no race was lost");
-	EXPECT(all->stale, disturber_is_on("hot") && run.has_tally, "no batch was stale");
+	EXPECT(t[TALLY_ALL].stale, disturber_is_on("hot") && run.has_tally, "no batch was stale");
 	/*
 	 * Nothing tells userspace of hints.  But a zap of all of a table sets one,
 	 * the second zap, while no page can come back, passes it, and a guest that
@@ -603,11 +598,13 @@ static void expect_exercised(const struct tally *all, const struct tally *logged
 	EXPECT(s->kicked, disturber_is_on("signal"), "no vCPU was interrupted");
 	EXPECT(s->faulted, disturber_is_on("mprotect"), "no vCPU has met a protection");
 	EXPECT(s->merged, run.has_ksm, "KSM has merged nothing");
-	EXPECT(run.swapped_out, disturber_is_on("pageout") && run.has_swap,
+	EXPECT(s->swapped, disturber_is_on("pageout") && run.has_swap,
 	       "nothing was swapped out");
+	EXPECT(t[TALLY_MIGRATED].pages, disturber_is_on("migrate") && run.has_tally,
+	       "no page was migrated");
 	EXPECT(run.nr_killed, disturber_is_on("kill"), "no VM was killed");
 	/* Pages that were mapped in the log's memslot, and others that were written. */
-	EXPECT(logged->mapped, dirty && run.has_tally, "no logged page was prefaulted");
+	EXPECT(t[TALLY_LOGGED].pages, dirty && run.has_tally, "no logged page was prefaulted");
 	EXPECT(write_faults(), dirty, "no write-protected page was written");
 	EXPECT(s->reported, dirty, "no page was reported dirty");
 	EXPECT(s->collected[LOG_GET], dirty && run.lives_of[LOG_GET], "no log was read");
@@ -651,8 +648,8 @@ static void help(const char *name)
 int main(int argc, char *argv[])
 {
 	char all_names[] = "all", *list = all_names;
-	struct tally all, logged;
-	int opt;
+	struct tally t[TALLY_MIGRATED + 1];
+	int opt, i;
 
 	run.seed = kvm_random_seed;
 	run.seconds = 20;
@@ -683,11 +680,11 @@ int main(int argc, char *argv[])
 
 	live_for(run.seconds);
 
-	all = tally_read(TALLY_ALL);
-	logged = tally_read(TALLY_LOGGED);
+	for (i = 0; i < ARRAY_SIZE(t); i++)
+		t[i] = tally_read(i);
 	tear_down();
-	print_sum(&all, &logged);
+	print_sum(t);
 	expect_balance();
-	expect_exercised(&all, &logged);
+	expect_exercised(t);
 	return 0;
 }

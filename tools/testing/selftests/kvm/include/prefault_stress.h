@@ -80,7 +80,7 @@ struct stress_counters {
 	u64 written, checked;
 	u64 kicked, faulted, mmio, pre_faulted;
 	u64 collected[NR_LOGS], reported;
-	u64 emptied, refilled, merged;
+	u64 emptied, refilled, merged, swapped;
 	u64 steps[32];
 };
 
@@ -179,12 +179,12 @@ void stress_start_refill(pthread_t *handler);
 void stress_update_shadow(void);
 
 /*
- * Windows, as KVM's tracepoint has them (lib/prefault_tally.c).
+ * What tracepoints say (lib/prefault_tally.c).
  */
 
 struct tally {
-	/* Pages that were mapped. */
-	u64 mapped;
+	/* Pages that were mapped, or migrated. */
+	u64 pages;
 	/* Windows that ended because of an invalidation. */
 	u64 stale;
 };
@@ -193,9 +193,11 @@ enum tally_of {
 	TALLY_ALL,
 	/* Those in LOG while it is logged. */
 	TALLY_LOGGED,
+	/* No windows, but pages that the host moved. */
+	TALLY_MIGRATED,
 };
 
-/* Begins both. Returns false if there is no such tracepoint. */
+/* Begins all. Returns false if there are no such tracepoints. */
 bool tally_begin(void);
 void tally_set_logged(bool on);
 struct tally tally_read(enum tally_of of);

@@ -4,6 +4,7 @@
  */
 #include <linux/bitmap.h>
 #include <linux/userfaultfd.h>
+#include <fcntl.h>
 #include <poll.h>
 #include <signal.h>
 #include <sys/wait.h>
@@ -385,12 +386,27 @@ static void disturb_fork(struct kvm_random_state *rng)
 	TEST_ASSERT(waitpid(pid, NULL, 0) == pid, __KVM_SYSCALL_ERROR("waitpid()", -1));
 }
 
+/* Is it in swap? */
+static bool is_swapped(u64 page)
+{
+	u64 entry = 0, at = (u64)host_page(page) / st.page_size * sizeof(entry);
+	int fd = open("/proc/self/pagemap", O_RDONLY);
+
+	if (fd < 0 || pread(fd, &entry, sizeof(entry), at) != sizeof(entry))
+		entry = 0;
+	if (fd >= 0)
+		close(fd);
+	return entry >> 62 & 1;
+}
+
 /* These may fail at any time: there is no swap, no memory, or a page is in use. */
 static void disturb_pageout(struct kvm_random_state *rng)
 {
 	u64 nr, page = random_range(rng, random_below(rng, 3) * REGION_PAGES, &nr);
 
 	madvise(host_page(page), nr * st.page_size, MADV_PAGEOUT);
+	if (is_swapped(page))
+		count(&st.sum->swapped);
 }
 
 static void disturb_collapse(struct kvm_random_state *rng)
@@ -519,13 +535,13 @@ struct disturber disturbers[] = {
 	{ "mprotect", disturb_mprotect, 5000 },
 	{ "fork", disturb_fork, 300000 },
 	{ "pageout", disturb_pageout, 10000 },
-	{ "collapse", disturb_collapse, 50000 },
+	{ "collapse", disturb_collapse, 100000 },
 	{ "ksm", disturb_ksm, 20000 },
-	{ "migrate", disturb_migrate, 500000 },
+	{ "migrate", disturb_migrate, 3000000 },
 	{ "slot", disturb_slot, 100000 },
 	{ "dirty", disturb_dirty, 5000 },
-	{ "signal", disturb_signal, 5000 },
-	{ "check", disturb_check, 1000 },
+	{ "signal", disturb_signal, 20000 },
+	{ "check", disturb_check, 3000 },
 	{ "kill" },
 	{}
 };

@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * prefault_stress_test: what KVM's tracepoint says of its windows.
+ * prefault_stress_test: what tracepoints say of windows and of migrated pages.
  *
  * The statistics of a vCPU do not tell stale batches from those that found their
- * entries occupied, nor one memslot from another.  Each tally is a trace instance
- * of its own, so that nobody else's tracing is disturbed.
+ * entries occupied, nor one memslot from another, and nothing else tells a page
+ * that was migrated.  Each tally is a trace instance of its own, so that nobody
+ * else's tracing is disturbed.
  */
 #include <fcntl.h>
 #include <sys/stat.h>
@@ -12,15 +13,29 @@
 #include "prefault_stress.h"
 
 #define INSTANCES	"/sys/kernel/tracing/instances/"
-#define EVENT		"/events/kvm/kvm_prefault/"
-
 /* Of KVM's enum kvm_prefault_stop. */
 #define REASON_STALE	4
 
-static const char * const names[] = {
-	[TALLY_ALL] = "prefault_stress_all",
-	[TALLY_LOGGED] = "prefault_stress_logged",
+static const struct {
+	const char *name;
+	const char *event;
+	const char *key;
+	const char *value;
+} tallies[] = {
+	[TALLY_ALL] = { "stress_all", "kvm/kvm_prefault", "reason", "mapped" },
+	[TALLY_LOGGED] = { "stress_logged", "kvm/kvm_prefault", "reason", "mapped" },
+	[TALLY_MIGRATED] = { "stress_migrated", "migrate/mm_migrate_pages", "reason",
+			     "succeeded" },
 };
+
+static void path_of(enum tally_of of, const char *file, char *path, size_t size)
+{
+	snprintf(path, size, INSTANCES "%s", tallies[of].name);
+	if (!file)
+		return;
+	snprintf(path + strlen(path), size - strlen(path), "/events/%s/%s",
+		 tallies[of].event, file);
+}
 
 static void filter_of(enum tally_of of, char *text, size_t size)
 {
@@ -33,13 +48,14 @@ static void filter_of(enum tally_of of, char *text, size_t size)
 
 static bool tell(enum tally_of of, const char *action)
 {
-	char path[128], filter[64], text[256];
+	char path[160], filter[64], text[256];
 	int fd, len;
 	bool ok;
 
 	filter_of(of, filter, sizeof(filter));
-	len = snprintf(text, sizeof(text), "hist:keys=reason:vals=mapped%s%s", action, filter);
-	snprintf(path, sizeof(path), INSTANCES "%s" EVENT "trigger", names[of]);
+	len = snprintf(text, sizeof(text), "hist:keys=%s:vals=%s%s%s", tallies[of].key,
+		       tallies[of].value, action, filter);
+	path_of(of, "trigger", path, sizeof(path));
 	/* Not by stdio, which would truncate it: that removes what there is. */
 	fd = open(path, O_WRONLY);
 	if (fd < 0)
@@ -49,34 +65,33 @@ static bool tell(enum tally_of of, const char *action)
 	return ok;
 }
 
-static void remove_instance(enum tally_of of)
+static void remove_tally(enum tally_of of)
 {
-	char path[128];
+	char path[160];
 	int fd;
 
 	/* What is counted keeps it busy: remove that first. */
-	snprintf(path, sizeof(path), INSTANCES "%s" EVENT "trigger", names[of]);
+	path_of(of, "trigger", path, sizeof(path));
 	fd = open(path, O_WRONLY | O_TRUNC);
 	if (fd >= 0)
 		close(fd);
-	snprintf(path, sizeof(path), INSTANCES "%s", names[of]);
+	path_of(of, NULL, path, sizeof(path));
 	rmdir(path);
 }
 
-static bool make_instance(enum tally_of of)
+static bool make_tally(enum tally_of of)
 {
-	char path[128];
+	char path[160];
 
 	/* One of a run that was killed is in the way. */
-	remove_instance(of);
-	snprintf(path, sizeof(path), INSTANCES "%s", names[of]);
-	return !mkdir(path, 0755);
+	remove_tally(of);
+	path_of(of, NULL, path, sizeof(path));
+	return !mkdir(path, 0755) && tell(of, of == TALLY_LOGGED ? ":pause" : "");
 }
 
 bool tally_begin(void)
 {
-	if (make_instance(TALLY_ALL) && tell(TALLY_ALL, "") &&
-	    make_instance(TALLY_LOGGED) && tell(TALLY_LOGGED, ":pause"))
+	if (make_tally(TALLY_ALL) && make_tally(TALLY_LOGGED) && make_tally(TALLY_MIGRATED))
 		return true;
 
 	tally_end();
@@ -90,23 +105,23 @@ void tally_set_logged(bool on)
 
 struct tally tally_read(enum tally_of of)
 {
-	char path[128], line[256];
 	struct tally t = {};
-	u64 hits, mapped;
-	u32 reason;
+	char path[160], line[256];
+	u64 hits, value;
+	u32 key;
 	FILE *f;
 
-	snprintf(path, sizeof(path), INSTANCES "%s" EVENT "hist", names[of]);
+	path_of(of, "hist", path, sizeof(path));
 	f = fopen(path, "r");
 	if (!f)
 		return t;
 
 	while (fgets(line, sizeof(line), f)) {
-		if (sscanf(line, "{ reason: %u } hitcount: %lu mapped: %lu", &reason, &hits,
-			   &mapped) != 3)
+		if (sscanf(line, "{ %*[^:]: %u } hitcount: %lu %*[^:]: %lu", &key, &hits,
+			   &value) != 3)
 			continue;
-		t.mapped += mapped;
-		if (reason == REASON_STALE)
+		t.pages += value;
+		if (key == REASON_STALE)
 			t.stale += hits;
 	}
 	fclose(f);
@@ -115,6 +130,7 @@ struct tally tally_read(enum tally_of of)
 
 void tally_end(void)
 {
-	remove_instance(TALLY_ALL);
-	remove_instance(TALLY_LOGGED);
+	remove_tally(TALLY_ALL);
+	remove_tally(TALLY_LOGGED);
+	remove_tally(TALLY_MIGRATED);
 }
