@@ -25,7 +25,9 @@
 #include "prefault_vm.h"
 #include "ucall_common.h"
 
-#define LIFE_SECONDS	9
+#define LIFE_SECONDS	6
+/* Of so many lives one has all disturbers and vCPUs, the others have some. */
+#define LIVES_WITH_ALL	4
 #define KILLED_MS	1000
 #define KSM		"/sys/kernel/mm/ksm/"
 
@@ -131,6 +133,7 @@ static void *vcpu_thread(void *arg)
 {
 	struct stress_vcpu *v = arg;
 
+	stress_be_important();
 	while (!READ_ONCE(st.stop))
 		run_once(v);
 	WRITE_ONCE(v->running, false);
@@ -259,11 +262,15 @@ static void stop_vcpus(void)
 }
 
 /* In a process of its own, which is killed if there are no @seconds. */
-static void live(u32 seconds)
+static void live(u32 seconds, bool with_all)
 {
 	pthread_t handler;
 
 	signal(SIGUSR1, do_nothing);
+	if (!with_all) {
+		disturbers_choose();
+		st.nr_vcpus = 1 + random_below(&st.rng, st.nr_vcpus);
+	}
 	create_vm();
 	create_memory();
 	tally_set_logged(false);
@@ -411,7 +418,7 @@ static void restore_ksm(void)
 
 static bool start_ksm(void)
 {
-	static const u64 values[] = { 500, 20, 1 };
+	static const u64 values[] = { 50, 20, 1 };
 	bool ok = true;
 	u32 i;
 
@@ -442,6 +449,8 @@ static bool has_swap(void)
 
 static pid_t start_life(u32 seconds)
 {
+	/* The second one, and so on; as well the killed one before it. */
+	bool with_all = (run.nr_lives - run.nr_killed) % LIVES_WITH_ALL == 1;
 	pid_t pid;
 
 	/* The generator's first numbers are like its seed. */
@@ -454,7 +463,7 @@ static pid_t start_life(u32 seconds)
 	TEST_ASSERT(pid >= 0, __KVM_SYSCALL_ERROR("fork()", pid));
 	if (!pid) {
 		prctl(PR_SET_PDEATHSIG, SIGKILL);
-		live(seconds);
+		live(seconds, with_all);
 		fflush(NULL);
 		_exit(0);
 	}

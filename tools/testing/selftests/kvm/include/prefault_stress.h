@@ -157,9 +157,12 @@ struct disturber {
 	const char *name;
 	/* NULL: not a thread, but one of the ways in which lives end. */
 	void (*step)(struct kvm_random_state *rng);
-	/* Microseconds at most. */
-	u32 pause;
+	/* Microseconds that it may pause between two steps, in a busy life. */
+	u32 pause_min;
 	bool on;
+
+	/* In this one. */
+	u32 pause;
 	struct kvm_random_state rng;
 	pthread_t thread;
 };
@@ -168,8 +171,16 @@ struct disturber {
 extern struct disturber disturbers[];
 
 bool disturber_is_on(const char *name);
+/* Leaves some of them out in this life, so that the rest has more time. */
+void disturbers_choose(void);
 void disturbers_start(void);
 void disturbers_stop(void);
+
+/*
+ * There are many more threads than processors: for those that call this, vCPUs
+ * and who races with them, it shall be as if there were not.
+ */
+void stress_be_important(void);
 
 /* A memslot for the region that begins with page @first. */
 void stress_set_slot(u64 first, u32 flags);

@@ -7,6 +7,7 @@
 #include <fcntl.h>
 #include <poll.h>
 #include <signal.h>
+#include <sys/resource.h>
 #include <sys/wait.h>
 
 #include <asm/barrier.h>
@@ -106,6 +107,12 @@ static void copy_around(u64 page, struct kvm_random_state *rng)
 	pthread_mutex_unlock(group_of(page));
 }
 
+void stress_be_important(void)
+{
+	/* May be refused: it only makes races more likely. */
+	setpriority(PRIO_PROCESS, syscall(__NR_gettid), -10);
+}
+
 static void *refill_thread(void *arg)
 {
 	struct kvm_random_state *rng = arg;
@@ -113,6 +120,7 @@ static void *refill_thread(void *arg)
 	struct uffdio_range range = { .len = st.page_size };
 	struct uffd_msg msg;
 
+	stress_be_important();
 	while (!READ_ONCE(st.stop_handler)) {
 		if (poll(&fd, 1, 50) <= 0 || read(st.uffd, &msg, sizeof(msg)) != sizeof(msg))
 			continue;
@@ -525,23 +533,27 @@ static void disturb_check(struct kvm_random_state *rng)
 		    page, word, lo, hi);
 }
 
+/*
+ * Guests shall make progress: the longer it takes them to recover from something,
+ * the longer is its pause.
+ */
 struct disturber disturbers[] = {
 	{ "window", disturb_window, 20000 },
-	{ "fill", disturb_fill, 2000 },
-	{ "dontneed", disturb_dontneed, 1000 },
-	{ "table", disturb_table, 50000 },
+	{ "fill", disturb_fill, 5000 },
+	{ "dontneed", disturb_dontneed, 5000 },
+	{ "table", disturb_table, 200000 },
 	{ "hot", disturb_hot, 2000 },
-	{ "unmap", disturb_unmap, 3000 },
+	{ "unmap", disturb_unmap, 5000 },
 	{ "mprotect", disturb_mprotect, 5000 },
-	{ "fork", disturb_fork, 300000 },
-	{ "pageout", disturb_pageout, 10000 },
-	{ "collapse", disturb_collapse, 100000 },
-	{ "ksm", disturb_ksm, 20000 },
+	{ "fork", disturb_fork, 500000 },
+	{ "pageout", disturb_pageout, 20000 },
+	{ "collapse", disturb_collapse, 400000 },
+	{ "ksm", disturb_ksm, 100000 },
 	{ "migrate", disturb_migrate, 3000000 },
 	{ "slot", disturb_slot, 100000 },
 	{ "dirty", disturb_dirty, 5000 },
 	{ "signal", disturb_signal, 20000 },
-	{ "check", disturb_check, 3000 },
+	{ "check", disturb_check, 5000 },
 	{ "kill" },
 	{}
 };
@@ -560,6 +572,8 @@ static void *disturber_thread(void *arg)
 {
 	struct disturber *d = arg;
 
+	if (d->step == disturb_hot)
+		stress_be_important();
 	while (!READ_ONCE(st.stop)) {
 		d->step(&d->rng);
 		count(&st.sum->steps[d - disturbers]);
@@ -568,12 +582,23 @@ static void *disturber_thread(void *arg)
 	return NULL;
 }
 
+void disturbers_choose(void)
+{
+	struct disturber *d;
+
+	for (d = disturbers; d->name; d++)
+		if (d->step != disturb_hot && random_below(&st.rng, 3))
+			d->on = false;
+}
+
 void disturbers_start(void)
 {
 	struct disturber *d;
 
 	for (d = disturbers; d->name; d++) {
 		d->rng = new_kvm_random_state(random_below(&st.rng, 1000000) + 1);
+		/* Calm in one life, busy in another. */
+		d->pause = d->pause_min << random_below(&st.rng, 4);
 		if (d->on && d->step)
 			kvm_pthread_create(&d->thread, NULL, disturber_thread, d);
 	}
