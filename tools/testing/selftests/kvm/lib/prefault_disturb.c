@@ -361,7 +361,8 @@ static void disturb_mprotect(struct kvm_random_state *rng)
 	pthread_mutex_lock(&st.protection);
 	TEST_ASSERT(!mprotect(host_page(page), size, prots[random_below(rng, 3)]),
 		    __KVM_SYSCALL_ERROR("mprotect()", -1));
-	usleep(random_below(rng, 3000));
+	/* Long enough for a vCPU to come by. */
+	usleep(random_below(rng, 10000));
 	TEST_ASSERT(!mprotect(host_page(page), size, PROT_READ | PROT_WRITE),
 		    __KVM_SYSCALL_ERROR("mprotect()", -1));
 	pthread_mutex_unlock(&st.protection);
