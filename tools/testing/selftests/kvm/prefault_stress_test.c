@@ -39,7 +39,6 @@ static struct {
 	bool has_ksm;
 	bool has_swap;
 	u32 nr_lives, nr_killed;
-	u32 lives_of[NR_LOGS];
 	u64 tables;
 } run;
 
@@ -271,6 +270,8 @@ static void live(u32 seconds, bool with_all)
 		disturbers_choose();
 		st.nr_vcpus = 1 + random_below(&st.rng, st.nr_vcpus);
 	}
+	if (seconds && disturber_is_on("dirty"))
+		count(&st.sum->logging_lives[st.log]);
 	create_vm();
 	create_memory();
 	tally_set_logged(false);
@@ -494,7 +495,6 @@ static void choose_log(void)
 static void whole_life(u32 seconds)
 {
 	choose_log();
-	run.lives_of[st.log]++;
 	end_life(start_life(seconds), false);
 }
 
@@ -616,9 +616,9 @@ static void expect_exercised(const struct tally t[])
 	EXPECT(t[TALLY_LOGGED].pages, dirty && run.has_tally, "no logged page was prefaulted");
 	EXPECT(write_faults(), dirty, "no write-protected page was written");
 	EXPECT(s->reported, dirty, "no page was reported dirty");
-	EXPECT(s->collected[LOG_GET], dirty && run.lives_of[LOG_GET], "no log was read");
-	EXPECT(s->collected[LOG_RING], dirty && run.lives_of[LOG_RING], "no ring was read");
-	EXPECT(s->collected[LOG_CLEAR], dirty && run.lives_of[LOG_CLEAR],
+	EXPECT(s->collected[LOG_GET], s->logging_lives[LOG_GET], "no log was read");
+	EXPECT(s->collected[LOG_RING], s->logging_lives[LOG_RING], "no ring was read");
+	EXPECT(s->collected[LOG_CLEAR], s->logging_lives[LOG_CLEAR],
 	       "no log was cleared");
 }
 

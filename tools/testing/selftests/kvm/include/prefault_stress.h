@@ -79,7 +79,7 @@ struct stress_counters {
 	struct prefault_stats stats;
 	u64 written, checked;
 	u64 kicked, faulted, mmio, pre_faulted;
-	u64 collected[NR_LOGS], reported;
+	u64 logging_lives[NR_LOGS], collected[NR_LOGS], reported;
 	u64 emptied, refilled, merged, swapped;
 	u64 steps[32];
 };
