@@ -450,7 +450,7 @@ static bool has_swap(void)
 
 static pid_t start_life(u32 seconds)
 {
-	/* The second one, and so on; as well the killed one before it. */
+	/* The second whole life, the sixth and so on, and the killed ones before them. */
 	bool with_all = (run.nr_lives - run.nr_killed) % LIVES_WITH_ALL == 1;
 	pid_t pid;
 
