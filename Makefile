@@ -20,6 +20,10 @@ check:
 check-full:
 	@lab/check --full $(ARCH)
 
+## make stress ARCH=… SECONDS=… [SEED=…] [DEBUG=1]   everything at once, at random
+stress:
+	@lab/stress $(if $(DEBUG),--debug) $(if $(SEED),--seed $(SEED)) $(or $(ARCH),x86) $(or $(SECONDS),60)
+
 ## make bench [ARCH=…]    base kernel against ours: build/bench/ARCH.tsv, bench/
 bench:
 	@lab/bench $(ARCH)
@@ -44,4 +48,4 @@ series-check:
 series:
 	@lab/series series "$(OUT)"
 
-.PHONY: help demo demo-vmm check check-full bench bench-compare tree refresh series series-check
+.PHONY: help demo demo-vmm check check-full stress bench bench-compare tree refresh series series-check

@@ -3,619 +3,69 @@
  * KVM_CAP_AUTO_PREFAULT under many disturbances at once
  *
  * Several vCPUs read and write self-checking pages all the time, while threads
- * do to the memory whatever the host may do to it.  A page holds one word, made
- * of its number, a generation and a checksum.  There are three regions, by what
- * the disturbers may do and what therefore has to be true:
+ * do to the memory and to the VM whatever a host may do (prefault_stress.h says
+ * what has to be true, lib/prefault_disturb.c what is done).
  *
- *   KEEP    data survives: protection, fork, collapse, pageout, compaction
- *   LOG     the same, and dirty pages are logged into a shadow copy
- *   REFILL  data is thrown away and comes back by userfaultfd, newer than before
+ * A run is a row of lives, each a process with a VM.  Most end when their time is
+ * over, are checked and give back what they have; those between them are killed.
+ * All that is random in a life follows from the seed and from its number.  The
+ * order in which threads run does not: a seed replays what is done, not how it
+ * interleaves.
  *
- * In KEEP and LOG each page has one vCPU that writes it.  The writer announces
- * a generation before the store and confirms it afterwards, so that any reader
- * knows, without a lock, between which generations the page has to be: what is
- * older comes from a stale mapping, or was lost.
+ * In the end no memory and no page table may be missing, and what the run is for
+ * must have happened: a run that has lost no race proves nothing.
  */
 #include <linux/bitmap.h>
-#include <linux/userfaultfd.h>
-#include <poll.h>
-#include <pthread.h>
+#include <sched.h>
 #include <signal.h>
+#include <sys/prctl.h>
 #include <sys/wait.h>
 
-#include <asm/barrier.h>
-
+#include "prefault_stress.h"
 #include "prefault_vm.h"
-#include "processor.h"
 #include "ucall_common.h"
 
-#ifndef MADV_PAGEOUT
-#define MADV_PAGEOUT	21
-#endif
-#ifndef MADV_COLLAPSE
-#define MADV_COLLAPSE	25
-#endif
-
-#define FIXED		KVM_AUTO_PREFAULT_FIXED
-
-#define REGION_PAGES	1024
-#define KEEP		0
-#define LOG		REGION_PAGES
-#define REFILL		(2 * REGION_PAGES)
-#define ALL_PAGES	(3 * REGION_PAGES)
-/* Copies and discards of different groups run at the same time. */
-#define GROUP		64
-#define MAX_VCPUS	8
-#define LIFE_SECONDS	10
-#define STEPS		16
-
-/* Guest memory, shared by all vCPUs and the host. */
-struct shared {
-	u64 page_size;
-	u32 nr_vcpus;
-	u32 announced[ALL_PAGES];
-	u32 confirmed[ALL_PAGES];
-	/* REFILL only; odd while the page is being replaced. */
-	u32 seq[ALL_PAGES];
-};
-
-/* Guest memory of one vCPU. */
-struct private {
-	u32 id;
-	struct kvm_random_state rng;
-	u64 written;
-	u64 checked;
-};
-
-static u32 random_below(struct kvm_random_state *rng, u32 limit)
-{
-	/* The generator has 31 bits. */
-	return (u64)kvm_random_u32(rng) * limit >> 31;
-}
-
-static u64 word_of(u64 page, u64 gen)
-{
-	u64 word = page << 48 | (gen & 0xffffff) << 24;
-
-	return word | word * 0x9e3779b97f4a7c15ull >> 40;
-}
-
-static u32 gen_of(u64 word)
-{
-	return word >> 24 & 0xffffff;
-}
-
-static bool is_word(u64 word, u64 page, u32 lo, u32 hi)
-{
-	u32 gen = gen_of(word);
-
-	return word == word_of(page, gen) && gen >= lo && gen <= hi;
-}
-
-/* Of four pages in LOG one is never touched, and one never written. */
-static bool is_untouched(u64 page)
-{
-	return page >= LOG && page < REFILL && page % 4 == 3;
-}
-
-static bool is_read_only(u64 page)
-{
-	return page >= LOG && page < REFILL && page % 4 == 2;
-}
-
-/*
- * The guest.
- */
-
-static u64 *guest_page(struct shared *shared, u64 page)
-{
-	return (u64 *)(PREFAULT_GPA + page * shared->page_size);
-}
-
-static void write_page(struct private *me, struct shared *shared, u64 page)
-{
-	u32 gen = shared->confirmed[page] + 1;
-
-	WRITE_ONCE(shared->announced[page], gen);
-	/* Pairs with the second barrier of check_page() and host_check(). */
-	smp_wmb();
-	WRITE_ONCE(*guest_page(shared, page), word_of(page, gen));
-	/* Pairs with the first one. */
-	smp_wmb();
-	WRITE_ONCE(shared->confirmed[page], gen);
-	WRITE_ONCE(me->written, me->written + 1);
-}
-
-static void check_page(struct private *me, struct shared *shared, u64 page)
-{
-	u32 lo, hi;
-	u64 word;
-
-	lo = READ_ONCE(shared->confirmed[page]);
-	/* Pairs with write_page(), as does the next one. */
-	smp_rmb();
-	word = READ_ONCE(*guest_page(shared, page));
-	/* See above. */
-	smp_rmb();
-	hi = READ_ONCE(shared->announced[page]);
-
-	__GUEST_ASSERT(is_word(word, page, lo, hi),
-		       "vCPU %u, page %lu: read %lx, generations %u to %u are possible",
-		       me->id, page, word, lo, hi);
-	WRITE_ONCE(me->checked, me->checked + 1);
-}
-
-static void watch_page(struct private *me, struct shared *shared, u64 page)
-{
-	u32 seq = READ_ONCE(shared->seq[page]);
-	u64 word;
-
-	/* Pairs with the barriers in replace_pages(), as does the next one. */
-	smp_rmb();
-	word = READ_ONCE(*guest_page(shared, page));
-	/* See above. */
-	smp_rmb();
-	if (seq & 1 || seq != READ_ONCE(shared->seq[page]))
-		return;
-
-	__GUEST_ASSERT(word == word_of(page, seq),
-		       "vCPU %u, page %lu: expected %lx (step %u), read %lx",
-		       me->id, page, word_of(page, seq), seq, word);
-	WRITE_ONCE(me->checked, me->checked + 1);
-}
-
-static void touch_page(struct private *me, struct shared *shared, u64 page)
-{
-	if (is_untouched(page))
-		return;
-	if (page >= REFILL)
-		watch_page(me, shared, page);
-	else if (page / 4 % shared->nr_vcpus == me->id && !is_read_only(page) &&
-		 random_below(&me->rng, 2))
-		write_page(me, shared, page);
-	else
-		check_page(me, shared, page);
-}
-
-/* Single pages and runs of them, so that adaptive windows grow and shrink. */
-static void guest_code(struct private *me, struct shared *shared)
-{
-	u64 page, nr, step;
-
-	for (;;) {
-		for (step = 0; step < STEPS; step++) {
-			page = random_below(&me->rng, ALL_PAGES);
-			nr = random_below(&me->rng, 2) ? 1 : random_below(&me->rng, GROUP);
-			for (; nr && page < ALL_PAGES; nr--, page++)
-				touch_page(me, shared, page);
-		}
-		GUEST_SYNC(0);
-	}
-}
-
-/*
- * The host's side of it.
- */
-
-struct vcpu_thread {
-	struct kvm_vcpu *vcpu;
-	struct private *private;
-	pthread_t thread;
-	struct kvm_random_state rng;
-	bool running;
-};
+#define LIFE_SECONDS	6
+/* Of so many lives one has all disturbers and vCPUs, the others have some. */
+#define LIVES_WITH_ALL	4
+#define KILLED_MS	1000
+#define KSM		"/sys/kernel/mm/ksm/"
 
 static struct {
 	u32 seed;
 	u32 seconds;
-	u32 nr_vcpus;
-	u64 page_size;
-	u64 window;
-	void *hva;
-	/* What REFILL is to contain. */
-	void *src;
-	int uffd;
-	pthread_mutex_t group[REGION_PAGES / GROUP];
-	/* Held by who changes the protection of KEEP, and by fork(). */
-	pthread_mutex_t protection;
-
-	/* One life: a VM and its threads. */
-	struct kvm_vm *vm;
-	struct shared *shared;
-	struct vcpu_thread vcpus[MAX_VCPUS];
-	bool stop;
-	bool stop_handler;
-	bool ring;
-	bool logging;
-	u64 shadow[REGION_PAGES];
-	unsigned long *dirty;
-
-	struct prefault_stats sum;
-	u64 written, checked;
-	u64 kicked, faulted, pre_faulted, reported, compared;
-} st;
-
-static void *host_page(u64 page)
-{
-	return st.hva + page * st.page_size;
-}
-
-static u64 host_word(u64 page)
-{
-	return READ_ONCE(*(u64 *)host_page(page));
-}
-
-static void count(u64 *counter)
-{
-	__atomic_fetch_add(counter, 1, __ATOMIC_RELAXED);
-}
-
-/* A range inside one group. */
-static u64 random_range(struct kvm_random_state *rng, u64 first, u64 *nr)
-{
-	u64 page = first + random_below(rng, REGION_PAGES);
-
-	*nr = 1 + random_below(rng, GROUP - page % GROUP);
-	return page;
-}
-
-static void set_slot(u64 first, u32 flags)
-{
-	vm_set_user_memory_region(st.vm, 1 + first / REGION_PAGES, flags,
-				  PREFAULT_GPA + first * st.page_size,
-				  REGION_PAGES * st.page_size, host_page(first));
-}
-
-/*
- * REFILL.
- */
-
-/* The group is locked: what is copied is not replaced meanwhile. */
-static void copy_pages(u64 page, u64 nr)
-{
-	struct uffdio_copy copy;
-	u64 done;
-
-	for (; nr; nr -= done, page += done) {
-		copy = (struct uffdio_copy){
-			.dst = (u64)host_page(page),
-			.src = (u64)st.src + (page - REFILL) * st.page_size,
-			.len = nr * st.page_size,
-		};
-		if (!ioctl(st.uffd, UFFDIO_COPY, &copy))
-			return;
-		TEST_ASSERT(errno == EEXIST || errno == EAGAIN,
-			    __KVM_SYSCALL_ERROR("UFFDIO_COPY", -1));
-		/* Steps over what is there already. */
-		done = copy.copy > 0 ? copy.copy / st.page_size : errno == EEXIST;
-	}
-}
-
-static void copy_around(u64 page, struct kvm_random_state *rng)
-{
-	pthread_mutex_t *group = &st.group[(page - REFILL) / GROUP];
-	u64 first = page - random_below(rng, page % GROUP + 1);
-	u64 nr = page - first + 1 + random_below(rng, GROUP - page % GROUP);
-
-	pthread_mutex_lock(group);
-	copy_pages(first, nr);
-	pthread_mutex_unlock(group);
-}
-
-static void *uffd_handler(void *arg)
-{
-	struct kvm_random_state rng = new_kvm_random_state(st.seed % 1000000 + 77);
-	struct pollfd fd = { .fd = st.uffd, .events = POLLIN };
-	struct uffdio_range range = { .len = st.page_size };
-	struct uffd_msg msg;
-
-	while (!READ_ONCE(st.stop_handler)) {
-		if (poll(&fd, 1, 50) <= 0 || read(st.uffd, &msg, sizeof(msg)) != sizeof(msg))
-			continue;
-		range.start = msg.arg.pagefault.address & ~(st.page_size - 1);
-		copy_around((range.start - (u64)st.hva) / st.page_size, &rng);
-		/* A copy that finds a page wakes nobody. */
-		TEST_ASSERT(!ioctl(st.uffd, UFFDIO_WAKE, &range),
-			    __KVM_SYSCALL_ERROR("UFFDIO_WAKE", -1));
-	}
-	return NULL;
-}
-
-static void next_step(u64 page, u64 nr)
-{
-	u64 i;
-
-	/* Pairs with watch_page(): the change is complete before the step is even, */
-	smp_wmb();
-	for (i = page; i < page + nr; i++)
-		WRITE_ONCE(st.shared->seq[i], st.shared->seq[i] + 1);
-	/* and the step is odd before the change begins. */
-	smp_mb();
-}
-
-static void replace_pages(u64 page, u64 nr)
-{
-	pthread_mutex_t *group = &st.group[(page - REFILL) / GROUP];
-	u64 i;
-
-	pthread_mutex_lock(group);
-	next_step(page, nr);
-	for (i = page; i < page + nr; i++)
-		*(u64 *)(st.src + (i - REFILL) * st.page_size) =
-			word_of(i, st.shared->seq[i] + 1);
-	kvm_madvise(host_page(page), nr * st.page_size, MADV_DONTNEED);
-	next_step(page, nr);
-	pthread_mutex_unlock(group);
-}
-
-/*
- * LOG.
- */
-
-static bool may_be_reported(u64 page)
-{
-#ifdef __x86_64__
-	/* A page that is faulted in for a load is mapped writable, and dirty. */
-	return !is_untouched(page);
-#else
-	return !is_untouched(page) && !is_read_only(page);
-#endif
-}
-
-static void collect_vcpu_ring(struct kvm_vcpu *vcpu)
-{
-	struct kvm_dirty_gfn *gfns = vcpu_map_dirty_ring(vcpu), *gfn;
-
-	for (;;) {
-		gfn = &gfns[vcpu->fetch_index % vcpu->dirty_gfns_count];
-		/* Pairs with the release in KVM's kvm_dirty_ring_push(). */
-		if (smp_load_acquire(&gfn->flags) != KVM_DIRTY_GFN_F_DIRTY)
-			break;
-		TEST_ASSERT(gfn->slot == 1 + LOG / REGION_PAGES && gfn->offset < REGION_PAGES,
-			    "Slot %u, page %llu is not logged", gfn->slot, gfn->offset);
-		__set_bit(gfn->offset, st.dirty);
-		/* Pairs with the acquire in KVM's kvm_dirty_ring_reset(). */
-		smp_store_release(&gfn->flags, KVM_DIRTY_GFN_F_RESET);
-		vcpu->fetch_index++;
-	}
-}
-
-static void collect_dirty(void)
-{
-	u32 i;
-
-	bitmap_zero(st.dirty, REGION_PAGES);
-	if (!st.ring) {
-		kvm_vm_get_dirty_log(st.vm, 1 + LOG / REGION_PAGES, st.dirty);
-		return;
-	}
-	for (i = 0; i < st.nr_vcpus; i++)
-		collect_vcpu_ring(st.vcpus[i].vcpu);
-	kvm_vm_reset_dirty_ring(st.vm);
-}
-
-/* What was confirmed before dirty pages were collected is in the copy now. */
-static void update_shadow(void)
-{
-	u32 lo[REGION_PAGES];
-	u64 i;
-
-	memcpy(lo, &st.shared->confirmed[LOG], sizeof(lo));
-	/* Pairs with write_page(). */
-	smp_mb();
-	collect_dirty();
-	for (i = 0; i < REGION_PAGES; i++) {
-		if (test_bit(i, st.dirty)) {
-			TEST_ASSERT(may_be_reported(LOG + i),
-				    "Page %lu was never written, but is dirty", i);
-			st.shadow[i] = host_word(LOG + i);
-			st.reported++;
-		}
-		TEST_ASSERT(gen_of(st.shadow[i]) >= lo[i],
-			    "Page %lu was written (%u), but not reported since %u", i,
-			    lo[i], gen_of(st.shadow[i]));
-	}
-	st.compared++;
-}
-
-static void set_logging(bool on)
-{
-	u64 i;
-
-	set_slot(LOG, on ? KVM_MEM_LOG_DIRTY_PAGES : 0);
-	st.logging = on;
-	for (i = 0; on && i < REGION_PAGES; i++)
-		st.shadow[i] = host_word(LOG + i);
-}
-
-/*
- * The disturbers: each does one thing, again and again, with pauses.
- */
-
-static void disturb_window(struct kvm_random_state *rng)
-{
-	u64 size = st.page_size << random_below(rng, 12);
-
-	size = min(size, st.window);
-	vm_set_prefault(st.vm, size == st.page_size ? 0 : size,
-			random_below(rng, 2) ? FIXED : 0);
-}
-
-static void disturb_fill(struct kvm_random_state *rng)
-{
-	copy_around(REFILL + random_below(rng, REGION_PAGES), rng);
-}
-
-static void disturb_dontneed(struct kvm_random_state *rng)
-{
-	u64 nr, page = random_range(rng, REFILL, &nr);
-
-	replace_pages(page, nr);
-}
-
-static void disturb_mprotect(struct kvm_random_state *rng)
-{
-	const int prots[] = { PROT_NONE, PROT_READ, PROT_READ | PROT_WRITE | PROT_EXEC };
-	u64 nr, page = random_range(rng, KEEP, &nr);
-	size_t size = nr * st.page_size;
-
-	pthread_mutex_lock(&st.protection);
-	TEST_ASSERT(!mprotect(host_page(page), size, prots[random_below(rng, 3)]),
-		    __KVM_SYSCALL_ERROR("mprotect()", -1));
-	usleep(random_below(rng, 3000));
-	TEST_ASSERT(!mprotect(host_page(page), size, PROT_READ | PROT_WRITE),
-		    __KVM_SYSCALL_ERROR("mprotect()", -1));
-	pthread_mutex_unlock(&st.protection);
-	/* Others read LOG: it never loses a permission. */
-	prefault_unmap_guest(host_page(page + LOG), size);
-}
-
-/* The child has its own copy: what it writes is seen by nobody. */
-static void scribble(struct kvm_random_state *rng)
-{
-	int i;
-
-	for (i = 0; i < 50; i++)
-		WRITE_ONCE(*(u64 *)host_page(random_below(rng, REFILL)), ~0ull);
-}
-
-static void disturb_fork(struct kvm_random_state *rng)
-{
-	u32 pause = random_below(rng, 3000);
-	pid_t pid;
-
-	pthread_mutex_lock(&st.protection);
-	pid = fork();
-	if (!pid) {
-		scribble(rng);
-		usleep(pause);
-		scribble(rng);
-		_exit(0);
-	}
-	pthread_mutex_unlock(&st.protection);
-	TEST_ASSERT(pid > 0, __KVM_SYSCALL_ERROR("fork()", pid));
-	TEST_ASSERT(waitpid(pid, NULL, 0) == pid, __KVM_SYSCALL_ERROR("waitpid()", -1));
-}
-
-/* These may fail at any time: there is no swap, no memory, or a page is in use. */
-static void disturb_pageout(struct kvm_random_state *rng)
-{
-	u64 nr, page = random_range(rng, random_below(rng, 2) ? LOG : KEEP, &nr);
-
-	madvise(host_page(page), nr * st.page_size, MADV_PAGEOUT);
-}
-
-static void disturb_collapse(struct kvm_random_state *rng)
-{
-	void *start = host_page(random_below(rng, REFILL / PREFAULT_PAGES_MAX) *
-				PREFAULT_PAGES_MAX);
-	size_t size = PREFAULT_PAGES_MAX * st.page_size;
-
-	madvise(start, size, MADV_HUGEPAGE);
-	madvise(start, size, MADV_COLLAPSE);
-	if (random_below(rng, 2))
-		madvise(start, size, MADV_NOHUGEPAGE);
-}
-
-static void disturb_migrate(struct kvm_random_state *rng)
-{
-	FILE *f = fopen("/proc/sys/vm/compact_memory", "w");
-
-	if (!f)
-		return;
-	fputs("1", f);
-	fclose(f);
-}
-
-static void disturb_dirty(struct kvm_random_state *rng)
-{
-	if (!st.logging)
-		set_logging(true);
-	else if (random_below(rng, 10))
-		update_shadow();
-	else
-		set_logging(false);
-}
-
-static void disturb_signal(struct kvm_random_state *rng)
-{
-	struct vcpu_thread *v = &st.vcpus[random_below(rng, st.nr_vcpus)];
-
-	pthread_kill(v->thread, SIGUSR1);
-}
-
-static void disturb_check(struct kvm_random_state *rng)
-{
-	u64 page = LOG + random_below(rng, REGION_PAGES), word;
-	u32 lo, hi;
-
-	lo = READ_ONCE(st.shared->confirmed[page]);
-	/* Pairs with write_page(), as does the next one. */
-	smp_rmb();
-	word = host_word(page);
-	/* See above. */
-	smp_rmb();
-	hi = READ_ONCE(st.shared->announced[page]);
-	TEST_ASSERT(is_word(word, page, lo, hi),
-		    "Host, page %lu: read %lx, generations %u to %u are possible",
-		    page, word, lo, hi);
-}
-
-static struct disturber {
-	const char *name;
-	void (*step)(struct kvm_random_state *rng);
-	u32 pause;
-	bool on;
-	u64 steps;
-	struct kvm_random_state rng;
-	pthread_t thread;
-} disturbers[] = {
-	{ "window", disturb_window, 20000 },
-	{ "fill", disturb_fill, 2000 },
-	{ "dontneed", disturb_dontneed, 1000 },
-	{ "mprotect", disturb_mprotect, 3000 },
-	{ "fork", disturb_fork, 100000 },
-	{ "pageout", disturb_pageout, 5000 },
-	{ "collapse", disturb_collapse, 30000 },
-	{ "migrate", disturb_migrate, 300000 },
-	{ "dirty", disturb_dirty, 3000 },
-	{ "signal", disturb_signal, 3000 },
-	{ "check", disturb_check, 500 },
-	{}
-};
-
-static void *disturber_thread(void *arg)
-{
-	struct disturber *d = arg;
-
-	while (!READ_ONCE(st.stop)) {
-		d->step(&d->rng);
-		d->steps++;
-		usleep(random_below(&d->rng, d->pause));
-	}
-	return NULL;
-}
+	bool has_ring;
+	bool has_tally;
+	bool has_ksm;
+	bool has_swap;
+	u32 nr_lives, nr_killed;
+	u64 tables;
+} run;
 
 /*
  * vCPUs.
  */
 
-static void pre_fault(struct vcpu_thread *v)
+static void pre_fault(struct stress_vcpu *v)
 {
+	static const u64 regions[] = { KEEP, REFILL, HOT };
 	struct kvm_pre_fault_memory range;
-	u64 nr, page;
+	u64 page, nr;
 	int ret;
 
 	/* In LOG base reports what it faults in for this: leave it alone. */
-	page = random_range(&v->rng, random_below(&v->rng, 2) ? REFILL : KEEP, &nr);
+	page = random_below(&v->rng, REGION_PAGES);
+	nr = 1 + random_below(&v->rng, GROUP - page % GROUP);
+	page += regions[random_below(&v->rng, ARRAY_SIZE(regions))];
 	range = (struct kvm_pre_fault_memory){
 		.gpa = PREFAULT_GPA + page * st.page_size,
 		.size = nr * st.page_size,
 	};
 	ret = __vcpu_ioctl(v->vcpu, KVM_PRE_FAULT_MEMORY, &range);
-	TEST_ASSERT(!ret || errno == EINTR || errno == EAGAIN || errno == EFAULT,
-		    KVM_IOCTL_ERROR(KVM_PRE_FAULT_MEMORY, ret));
-	count(&st.pre_faulted);
+	/* ENOENT: the memslot is not there. */
+	TEST_ASSERT(!ret || errno == EINTR || errno == EAGAIN || errno == EFAULT ||
+		    errno == ENOENT, KVM_IOCTL_ERROR(KVM_PRE_FAULT_MEMORY, ret));
+	count(&st.sum->pre_faulted);
 }
 
 /* Only memory that is protected, or a signal, makes KVM_RUN fail. */
@@ -623,10 +73,38 @@ static void expect_error(int error)
 {
 	TEST_ASSERT(error == EINTR || error == EFAULT,
 		    "KVM_RUN should not fail with errno %d", error);
-	count(error == EINTR ? &st.kicked : &st.faulted);
+	count(error == EINTR ? &st.sum->kicked : &st.sum->faulted);
 }
 
-static void run_once(struct vcpu_thread *v)
+/* The guest does not look at what it reads while the memslot is not there. */
+static void handle_mmio(struct kvm_run *kvm_run)
+{
+	u64 gpa = kvm_run->mmio.phys_addr;
+
+	TEST_ASSERT(gpa >= PREFAULT_GPA + REFILL * st.page_size && !kvm_run->mmio.is_write,
+		    "%s %lx should have found memory", kvm_run->mmio.is_write ?
+		    "A store to" : "A load from", gpa);
+	memset(kvm_run->mmio.data, 0xff, sizeof(kvm_run->mmio.data));
+	count(&st.sum->mmio);
+}
+
+static bool handle_exit(struct kvm_run *kvm_run)
+{
+	switch (kvm_run->exit_reason) {
+	case KVM_EXIT_DIRTY_RING_FULL:
+		usleep(100);
+		return true;
+	case KVM_EXIT_MMIO:
+		/* arm64's ucalls are MMIO as well. */
+		if (kvm_run->mmio.phys_addr < PREFAULT_GPA)
+			return false;
+		handle_mmio(kvm_run);
+		return true;
+	}
+	return false;
+}
+
+static void run_once(struct stress_vcpu *v)
 {
 	struct ucall uc;
 
@@ -634,10 +112,9 @@ static void run_once(struct vcpu_thread *v)
 		expect_error(errno);
 		return;
 	}
-	if (v->vcpu->run->exit_reason == KVM_EXIT_DIRTY_RING_FULL) {
-		usleep(100);
+	if (handle_exit(v->vcpu->run))
 		return;
-	}
+
 	switch (get_ucall(v->vcpu, &uc)) {
 	case UCALL_SYNC:
 		if (kvm_has_cap(KVM_CAP_PRE_FAULT_MEMORY))
@@ -653,8 +130,9 @@ static void run_once(struct vcpu_thread *v)
 
 static void *vcpu_thread(void *arg)
 {
-	struct vcpu_thread *v = arg;
+	struct stress_vcpu *v = arg;
 
+	stress_be_important();
 	while (!READ_ONCE(st.stop))
 		run_once(v);
 	WRITE_ONCE(v->running, false);
@@ -665,27 +143,37 @@ static void *vcpu_thread(void *arg)
  * A life.
  */
 
-static void add_vcpu(u32 i)
+static void do_nothing(int sig)
 {
-	struct vcpu_thread *v = &st.vcpus[i];
-
-	v->vcpu = vm_vcpu_add(st.vm, i, guest_code);
-	v->rng = new_kvm_random_state(random_below(&kvm_rng, 1000000) + 1);
 }
 
-static void create_vm(bool ring)
+static void add_private(u32 i, gva_t shared)
 {
-	gva_t shared, private;
+	struct stress_vcpu *v = &st.vcpus[i];
+	gva_t private = vm_alloc(st.vm, st.page_size, KVM_UTIL_MIN_VADDR);
+
+	v->private = addr_gva2hva(st.vm, private);
+	v->private->id = i;
+	v->private->rng = new_kvm_random_state(random_below(&st.rng, 1000000) + 1);
+	v->rng = new_kvm_random_state(random_below(&st.rng, 1000000) + 1);
+	vcpu_args_set(v->vcpu, 2, private, shared);
+}
+
+static void create_vm(void)
+{
+	gva_t shared;
 	u32 i;
 
 	st.vm = __vm_create(VM_SHAPE_DEFAULT, st.nr_vcpus,
 			    ALL_PAGES * st.page_size / MIN_PAGE_SIZE);
-	st.ring = ring;
-	if (ring)
+	if (st.log == LOG_RING)
 		vm_enable_dirty_ring(st.vm, max_t(u64, 16384, st.page_size));
+	if (st.log == LOG_CLEAR)
+		vm_enable_cap(st.vm, KVM_CAP_MANUAL_DIRTY_LOG_PROTECT2,
+			      KVM_DIRTY_LOG_MANUAL_PROTECT_ENABLE);
 	prefault_virt_map(st.vm, PREFAULT_GPA, ALL_PAGES * st.page_size);
 	for (i = 0; i < st.nr_vcpus; i++)
-		add_vcpu(i);
+		st.vcpus[i].vcpu = vm_vcpu_add(st.vm, i, stress_guest_code);
 	kvm_arch_vm_finalize_vcpus(st.vm);
 
 	shared = vm_alloc(st.vm, align_up(sizeof(*st.shared), st.page_size),
@@ -694,79 +182,75 @@ static void create_vm(bool ring)
 	memset(st.shared, 0, sizeof(*st.shared));
 	st.shared->page_size = st.page_size;
 	st.shared->nr_vcpus = st.nr_vcpus;
-	for (i = 0; i < st.nr_vcpus; i++) {
-		private = vm_alloc(st.vm, st.page_size, KVM_UTIL_MIN_VADDR);
-		st.vcpus[i].private = addr_gva2hva(st.vm, private);
-		st.vcpus[i].private->id = i;
-		st.vcpus[i].private->rng = st.vcpus[i].rng;
-		vcpu_args_set(st.vcpus[i].vcpu, 2, private, shared);
-	}
+	for (i = 0; i < st.nr_vcpus; i++)
+		add_private(i, shared);
 }
 
-static void fill_memory(void)
+static void create_memory(void)
 {
-	u64 page;
-
-	for (page = KEEP; page < REFILL; page++)
-		*(u64 *)host_page(page) = word_of(page, 0);
-	for (; page < ALL_PAGES; page++)
-		*(u64 *)(st.src + (page - REFILL) * st.page_size) = word_of(page, 0);
-	kvm_madvise(host_page(REFILL), REGION_PAGES * st.page_size, MADV_DONTNEED);
-}
-
-static void end_life(void)
-{
-	struct prefault_stats start = {}, end;
 	u64 page;
 	u32 i;
 
+	st.hva = prefault_mmap(ALL_PAGES * st.page_size, 0, MAP_PRIVATE | MAP_ANONYMOUS, -1);
+	st.src = prefault_mmap(REGION_PAGES * st.page_size, 0, MAP_PRIVATE | MAP_ANONYMOUS, -1);
+	st.dirty = bitmap_zalloc(REGION_PAGES);
+	for (i = 0; i < ARRAY_SIZE(st.group); i++)
+		pthread_mutex_init(&st.group[i], NULL);
+	pthread_mutex_init(&st.protection, NULL);
+
 	for (page = KEEP; page < REFILL; page++)
-		TEST_ASSERT(is_word(host_word(page), page, st.shared->confirmed[page],
-				    st.shared->announced[page]),
+		*(u64 *)host_page(page) = stress_word(page, 0);
+	for (page = REFILL; page < HOT; page++)
+		*(u64 *)(st.src + (page - REFILL) * st.page_size) = stress_word(page, 0);
+	for (page = HOT; page < HOT + HOT_PAGES; page++)
+		*(u64 *)host_page(page) = stress_word(page, 0);
+}
+
+static void check_memory(void)
+{
+	u64 page;
+
+	for (page = KEEP; page < REFILL; page++)
+		TEST_ASSERT(stress_is_word(host_word(page), page, st.shared->confirmed[page],
+					   st.shared->announced[page]),
 			    "Page %lu is %lx at the end, should be generation %u", page,
 			    host_word(page), st.shared->confirmed[page]);
-	if (st.logging)
-		update_shadow();
-	for (page = 0; st.logging && page < REGION_PAGES; page++)
+	if (!st.logging)
+		return;
+	stress_update_shadow();
+	for (page = 0; page < REGION_PAGES; page++)
 		TEST_ASSERT(st.shadow[page] == host_word(LOG + page),
 			    "Page %lu is %lx in the copy, should be %lx", page,
 			    st.shadow[page], host_word(LOG + page));
-	for (i = 0; i < st.nr_vcpus; i++) {
-		prefault_read_stats(st.vcpus[i].vcpu, &end);
-		prefault_add_stats(&st.sum, &start, &end);
-		st.written += st.vcpus[i].private->written;
-		st.checked += st.vcpus[i].private->checked;
-	}
-	kvm_vm_free(st.vm);
 }
 
-static void start_threads(pthread_t *handler)
+static void add_up(void)
 {
-	struct disturber *d;
+	struct prefault_stats start = {}, end;
 	u32 i;
 
-	st.stop = false;
-	st.stop_handler = false;
-	kvm_pthread_create(handler, NULL, uffd_handler, NULL);
+	for (i = 0; i < st.nr_vcpus; i++) {
+		prefault_read_stats(st.vcpus[i].vcpu, &end);
+		prefault_add_stats(&st.sum->stats, &start, &end);
+		st.sum->written += st.vcpus[i].private->written;
+		st.sum->checked += st.vcpus[i].private->checked;
+	}
+}
+
+static void start_vcpus(void)
+{
+	u32 i;
+
 	for (i = 0; i < st.nr_vcpus; i++) {
 		st.vcpus[i].running = true;
 		kvm_pthread_create(&st.vcpus[i].thread, NULL, vcpu_thread, &st.vcpus[i]);
 	}
-	for (d = disturbers; d->name; d++)
-		if (d->on)
-			kvm_pthread_create(&d->thread, NULL, disturber_thread, d);
 }
 
-/* Whoever may wait for another thread goes first. */
-static void stop_threads(pthread_t handler)
+static void stop_vcpus(void)
 {
-	struct disturber *d;
 	u32 i;
 
-	WRITE_ONCE(st.stop, true);
-	for (d = disturbers; d->name; d++)
-		if (d->on)
-			kvm_pthread_join(d->thread, NULL);
 	for (i = 0; i < st.nr_vcpus; i++) {
 		while (READ_ONCE(st.vcpus[i].running)) {
 			pthread_kill(st.vcpus[i].thread, SIGUSR1);
@@ -774,95 +258,368 @@ static void stop_threads(pthread_t handler)
 		}
 		kvm_pthread_join(st.vcpus[i].thread, NULL);
 	}
-	WRITE_ONCE(st.stop_handler, true);
-	kvm_pthread_join(handler, NULL);
 }
 
-static void live(u32 seconds, bool ring)
+/* In a process of its own, which is killed if there are no @seconds. */
+static void live(u32 seconds, bool with_all)
 {
 	pthread_t handler;
 
-	create_vm(ring);
-	fill_memory();
-	st.logging = false;
-	set_slot(KEEP, 0);
-	set_slot(LOG, 0);
-	set_slot(REFILL, 0);
-	vm_set_prefault(st.vm, min(st.window, PREFAULT_PAGES_MAX * st.page_size), FIXED);
+	signal(SIGUSR1, do_nothing);
+	if (!with_all) {
+		disturbers_choose();
+		st.nr_vcpus = 1 + random_below(&st.rng, st.nr_vcpus);
+	}
+	if (seconds && disturber_is_on("dirty"))
+		count(&st.sum->logging_lives[st.log]);
+	create_vm();
+	create_memory();
+	tally_set_logged(false);
+	stress_set_slot(KEEP, 0);
+	stress_set_slot(LOG, 0);
+	stress_set_slot(REFILL, 0);
+	stress_set_slot(HOT, 0);
+	vm_set_prefault(st.vm, min(st.window, PREFAULT_PAGES_MAX * st.page_size),
+			KVM_AUTO_PREFAULT_FIXED);
+	if (disturber_is_on("ksm"))
+		madvise(host_page(KEEP), REGION_PAGES * st.page_size, MADV_MERGEABLE);
 
-	start_threads(&handler);
+	stress_start_refill(&handler);
+	start_vcpus();
+	disturbers_start();
+	if (!seconds)
+		for (;;)
+			pause();
 	sleep(seconds);
-	stop_threads(handler);
-	end_life();
+
+	/* Whoever may wait for another thread goes first. */
+	WRITE_ONCE(st.stop, true);
+	disturbers_stop();
+	stop_vcpus();
+	WRITE_ONCE(st.stop_handler, true);
+	kvm_pthread_join(handler, NULL);
+
+	check_memory();
+	add_up();
+	kvm_vm_free(st.vm);
+}
+
+/*
+ * What the host has.
+ */
+
+static u64 read_number(const char *path)
+{
+	FILE *f = fopen(path, "r");
+	u64 value = 0;
+
+	if (!f)
+		return 0;
+	if (fscanf(f, "%lu", &value) != 1)
+		value = 0;
+	fclose(f);
+	return value;
+}
+
+static bool write_number(const char *path, u64 value)
+{
+	FILE *f = fopen(path, "w");
+	bool ok;
+
+	if (!f)
+		return false;
+	fprintf(f, "%lu", value);
+	ok = !fclose(f);
+	return ok;
+}
+
+static u64 read_vmstat(const char *name)
+{
+	char line[128], word[64];
+	u64 value, found = 0;
+	FILE *f;
+
+	/* Collects what the processors have not added up yet. */
+	write_number("/proc/sys/vm/stat_refresh", 1);
+	f = fopen("/proc/vmstat", "r");
+	TEST_ASSERT(f, "Cannot open /proc/vmstat");
+	while (fgets(line, sizeof(line), f))
+		if (sscanf(line, "%63s %lu", word, &value) == 2 && !strcmp(word, name))
+			found = value;
+	fclose(f);
+	return found;
+}
+
+static u64 free_bytes(void)
+{
+	/* What files are cached, and unused inodes, come and go. */
+	write_number("/proc/sys/vm/drop_caches", 3);
+	return read_vmstat("nr_free_pages") * getpagesize();
+}
+
+/* Tables are freed after a grace period. riscv's KVM does not account them. */
+static void expect_no_tables(void)
+{
+	u32 tries;
+	u64 nr;
+
+	for (tries = 0; tries < 1000; tries++) {
+		nr = read_vmstat("nr_sec_page_table_pages");
+		if (nr <= run.tables)
+			return;
+		usleep(10000);
+	}
+	TEST_FAIL("Of all VMs %lu page-table pages are left", nr - run.tables);
+}
+
+/*
+ * Free memory comes and goes: only what is missing after all of the last lives,
+ * as compared to all of the first, is lost.
+ */
+static struct {
+	u64 bytes[1024];
+	u32 nr;
+} samples;
+
+static void sample_memory(void)
+{
+	expect_no_tables();
+	if (samples.nr < ARRAY_SIZE(samples.bytes))
+		samples.bytes[samples.nr++] = free_bytes();
+}
+
+static void expect_balance(void)
+{
+	u64 slack = ALL_PAGES * getpagesize(), before = -1ull, after = 0;
+	u32 i, part = samples.nr / 3;
+
+	for (i = 0; i < part; i++) {
+		before = min(before, samples.bytes[i]);
+		after = max(after, samples.bytes[samples.nr - 1 - i]);
+	}
+	if (!part)
+		return;
+	printf("free before %lu KiB, after %lu KiB\n", before / 1024, after / 1024);
+	TEST_ASSERT(after + slack > before, "%lu KiB of memory are gone after %u lives",
+		    (before - after) / 1024, samples.nr);
+}
+
+static u64 old_ksm[3];
+static const char * const ksm_files[] = {
+	KSM "pages_to_scan", KSM "sleep_millisecs", KSM "run",
+};
+
+static void restore_ksm(void)
+{
+	u32 i;
+
+	for (i = 0; i < ARRAY_SIZE(ksm_files); i++)
+		write_number(ksm_files[i], old_ksm[i]);
+}
+
+static bool start_ksm(void)
+{
+	static const u64 values[] = { 50, 20, 1 };
+	bool ok = true;
+	u32 i;
+
+	for (i = 0; i < ARRAY_SIZE(ksm_files); i++)
+		old_ksm[i] = read_number(ksm_files[i]);
+	for (i = 0; i < ARRAY_SIZE(ksm_files); i++)
+		ok = ok && write_number(ksm_files[i], values[i]);
+	return ok;
+}
+
+static bool has_swap(void)
+{
+	FILE *f = fopen("/proc/swaps", "r");
+	char line[256];
+	int lines = 0;
+
+	if (!f)
+		return false;
+	while (fgets(line, sizeof(line), f))
+		lines++;
+	fclose(f);
+	return lines > 1;
+}
+
+/*
+ * The row of lives.
+ */
+
+static pid_t start_life(u32 seconds)
+{
+	/* The second whole life, the sixth and so on, and the killed ones before them. */
+	bool with_all = (run.nr_lives - run.nr_killed) % LIVES_WITH_ALL == 1;
+	pid_t pid;
+
+	/* The generator's first numbers are like its seed. */
+	st.rng = new_kvm_random_state((run.seed + run.nr_lives * 2654435761u) % 0x7ffffffe + 1);
+	kvm_random_u32(&st.rng);
+	run.nr_lives++;
+
+	fflush(NULL);
+	pid = fork();
+	TEST_ASSERT(pid >= 0, __KVM_SYSCALL_ERROR("fork()", pid));
+	if (!pid) {
+		prctl(PR_SET_PDEATHSIG, SIGKILL);
+		live(seconds, with_all);
+		fflush(NULL);
+		_exit(0);
+	}
+	return pid;
+}
+
+static void end_life(pid_t pid, bool killed)
+{
+	int status;
+
+	TEST_ASSERT(waitpid(pid, &status, 0) == pid, __KVM_SYSCALL_ERROR("waitpid()", -1));
+	if (killed ? WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL : !status) {
+		sample_memory();
+		return;
+	}
+	printf("FAILED: life %u, after %lu KiB free, seed %u\n", run.nr_lives,
+	       free_bytes() / 1024, run.seed);
+	exit(1);
+}
+
+static void choose_log(void)
+{
+	do {
+		st.log = (st.log + 1) % NR_LOGS;
+	} while (st.log == LOG_RING && !run.has_ring);
+}
+
+static void whole_life(u32 seconds)
+{
+	choose_log();
+	end_life(start_life(seconds), false);
+}
+
+static void killed_life(void)
+{
+	pid_t pid;
+
+	choose_log();
+	pid = start_life(0);
+	usleep(1000 * (KILLED_MS / 4 + random_below(&kvm_rng, KILLED_MS)));
+	kill(pid, SIGKILL);
+	end_life(pid, true);
+	run.nr_killed++;
+}
+
+static void live_for(u32 seconds)
+{
+	u32 part;
+
+	for (; seconds; seconds -= part) {
+		part = min_t(u32, seconds, LIFE_SECONDS);
+		whole_life(part);
+		if (disturber_is_on("kill"))
+			killed_life();
+	}
 }
 
 /*
  * The program.
  */
 
-static void open_uffd(void)
-{
-	struct uffdio_api api = { .api = UFFD_API };
-	struct uffdio_register reg = {
-		.range = { (u64)host_page(REFILL), REGION_PAGES * st.page_size },
-		.mode = UFFDIO_REGISTER_MODE_MISSING,
-	};
-
-	st.uffd = syscall(__NR_userfaultfd, O_CLOEXEC | O_NONBLOCK);
-	TEST_ASSERT(st.uffd >= 0, __KVM_SYSCALL_ERROR("userfaultfd()", st.uffd));
-	TEST_ASSERT(!ioctl(st.uffd, UFFDIO_API, &api), __KVM_SYSCALL_ERROR("UFFDIO_API", -1));
-	TEST_ASSERT(!ioctl(st.uffd, UFFDIO_REGISTER, &reg),
-		    __KVM_SYSCALL_ERROR("UFFDIO_REGISTER", -1));
-}
-
-static void do_nothing(int sig)
-{
-}
-
 static void set_up(void)
 {
-	struct disturber *d;
-	u32 i;
-
-	kvm_rng = new_kvm_random_state(st.seed % (INT_MAX - 1) + 1);
+	kvm_rng = new_kvm_random_state(run.seed % 0x7ffffffe + 1);
 	st.page_size = getpagesize();
 	st.window = kvm_check_cap(KVM_CAP_AUTO_PREFAULT);
-	st.hva = prefault_mmap(ALL_PAGES * st.page_size, 0, MAP_PRIVATE | MAP_ANONYMOUS, -1);
-	st.src = prefault_mmap(REGION_PAGES * st.page_size, 0, MAP_PRIVATE | MAP_ANONYMOUS, -1);
-	st.dirty = bitmap_zalloc(REGION_PAGES);
-	for (i = 0; i < ARRAY_SIZE(st.group); i++)
-		pthread_mutex_init(&st.group[i], NULL);
-	pthread_mutex_init(&st.protection, NULL);
-	for (d = disturbers; d->name; d++)
-		d->rng = new_kvm_random_state(random_below(&kvm_rng, 1000000) + 1);
-	signal(SIGUSR1, do_nothing);
-	open_uffd();
+	st.sum = kvm_mmap(sizeof(*st.sum), PROT_READ | PROT_WRITE,
+			  MAP_SHARED | MAP_ANONYMOUS, -1);
+	run.has_ring = kvm_has_cap(KVM_CAP_DIRTY_LOG_RING) ||
+		       kvm_has_cap(KVM_CAP_DIRTY_LOG_RING_ACQ_REL);
+	run.has_swap = has_swap();
+	run.has_tally = tally_begin();
+	run.has_ksm = disturber_is_on("ksm") && start_ksm();
+	run.tables = read_vmstat("nr_sec_page_table_pages");
 }
 
-static bool is_on(const char *name)
+static void tear_down(void)
 {
+	if (run.has_ksm)
+		restore_ksm();
+	if (run.has_tally)
+		tally_end();
+}
+
+/* Faults that did nothing but make a page writable, and mark it dirty. */
+static u64 write_faults(void)
+{
+	return st.sum->stats.pf_fast + st.sum->stats.write_faults;
+}
+
+static void print_sum(const struct tally t[])
+{
+	const struct stress_counters *s = st.sum;
+	struct disturber *d;
+
+	printf("lives %u killed %u written %lu checked %lu\n", run.nr_lives, run.nr_killed,
+	       s->written, s->checked);
+	printf("windows %lu mapped %lu raced %lu backoff %lu stale %lu\n", s->stats.windows,
+	       s->stats.mapped, s->stats.raced, s->stats.backoff, t[TALLY_ALL].stale);
+	printf("logged: mapped %lu write faults %lu reported %lu by get %lu ring %lu clear %lu\n",
+	       t[TALLY_LOGGED].pages, write_faults(), s->reported, s->collected[LOG_GET],
+	       s->collected[LOG_RING], s->collected[LOG_CLEAR]);
+	printf("tables emptied %lu refilled %lu, merged %lu, swapped %lu, migrated %lu\n",
+	       s->emptied, s->refilled, s->merged, s->swapped,
+	       t[TALLY_MIGRATED].pages);
+	printf("exits: kicked %lu faulted %lu mmio %lu, pre-faulted %lu\nsteps:", s->kicked,
+	       s->faulted, s->mmio, s->pre_faulted);
+	for (d = disturbers; d->name; d++)
+		if (d->step)
+			printf(" %s %lu", d->name, s->steps[d - disturbers]);
+	puts("");
+}
+
+#define EXPECT(counter, on, what)	\
+	TEST_ASSERT(!(on) || (counter), "A run of no use: %s", what)
+
+static void expect_exercised(const struct tally t[])
+{
+	const struct stress_counters *s = st.sum;
+	bool dirty = disturber_is_on("dirty");
 	struct disturber *d;
 
 	for (d = disturbers; d->name; d++)
-		if (!strcmp(d->name, name))
-			return d->on;
-	return false;
-}
-
-/* A run that has not exercised what it is for proves nothing. */
-static void expect_exercised(void)
-{
-	struct disturber *d;
-
-	TEST_ASSERT(st.sum.windows && st.sum.mapped, "No window was used");
-	TEST_ASSERT(st.written && st.checked, "The guest should have written and checked");
-	for (d = disturbers; d->name; d++)
-		TEST_ASSERT(!d->on || d->steps, "'%s' has done nothing", d->name);
-	TEST_ASSERT(!is_on("dontneed") || st.sum.raced, "No race was lost");
-	TEST_ASSERT(!is_on("dirty") || st.reported, "No page was reported dirty");
-	TEST_ASSERT(!is_on("signal") || st.kicked, "No vCPU was interrupted");
-	TEST_ASSERT(!kvm_has_cap(KVM_CAP_PRE_FAULT_MEMORY) || st.pre_faulted,
-		    "No vCPU has called KVM_PRE_FAULT_MEMORY");
+		TEST_ASSERT(!d->on || !d->step || s->steps[d - disturbers],
+			    "A run of no use: '%s' has done nothing", d->name);
+	EXPECT(s->stats.windows && s->stats.mapped, true, "there was no window");
+	EXPECT(s->written && s->checked, true, "the guest has not written, or not checked");
+	EXPECT(s->pre_faulted, kvm_has_cap(KVM_CAP_PRE_FAULT_MEMORY),
+	       "no vCPU has called KVM_PRE_FAULT_MEMORY");
+	EXPECT(s->stats.raced, disturber_is_on("hot"), "no race was lost");
+	EXPECT(t[TALLY_ALL].stale, disturber_is_on("hot") && run.has_tally, "no batch was stale");
+	/*
+	 * Nothing tells userspace of hints.  But a zap of all of a table sets one,
+	 * the second zap, while no page can come back, passes it, and a guest that
+	 * refills the table clears it.
+	 */
+	EXPECT(s->emptied && s->refilled, disturber_is_on("table"),
+	       "no table was emptied, or none was used again");
+	EXPECT(s->mmio, disturber_is_on("slot"), "no vCPU has missed a memslot");
+	EXPECT(s->kicked, disturber_is_on("signal"), "no vCPU was interrupted");
+	EXPECT(s->faulted, disturber_is_on("mprotect"), "no vCPU has met a protection");
+	EXPECT(s->merged, run.has_ksm, "KSM has merged nothing");
+	EXPECT(s->swapped, disturber_is_on("pageout") && run.has_swap,
+	       "nothing was swapped out");
+	EXPECT(t[TALLY_MIGRATED].pages, disturber_is_on("migrate") && run.has_tally,
+	       "no page was migrated");
+	EXPECT(run.nr_killed, disturber_is_on("kill"), "no VM was killed");
+	/* Pages that were mapped in the log's memslot, and others that were written. */
+	EXPECT(t[TALLY_LOGGED].pages, dirty && run.has_tally, "no logged page was prefaulted");
+	EXPECT(write_faults(), dirty, "no write-protected page was written");
+	EXPECT(s->reported, dirty, "no page was reported dirty");
+	EXPECT(s->collected[LOG_GET], s->logging_lives[LOG_GET], "no log was read");
+	EXPECT(s->collected[LOG_RING], s->logging_lives[LOG_RING], "no ring was read");
+	EXPECT(s->collected[LOG_CLEAR], s->logging_lives[LOG_CLEAR],
+	       "no log was cleared");
 }
 
 static void choose(char *list)
@@ -899,21 +656,20 @@ static void help(const char *name)
 
 int main(int argc, char *argv[])
 {
-	char all[] = "all", *list = all;
-	bool has_ring;
-	u32 left, len;
-	int opt;
+	char all_names[] = "all", *list = all_names;
+	struct tally t[TALLY_MIGRATED + 1];
+	int opt, i;
 
-	st.seed = kvm_random_seed;
-	st.seconds = 20;
+	run.seed = kvm_random_seed;
+	run.seconds = 20;
 	st.nr_vcpus = 2;
 	while ((opt = getopt(argc, argv, "s:t:v:d:h")) != -1) {
 		switch (opt) {
 		case 's':
-			st.seed = prefault_parse_number("-s", optarg, 0, UINT_MAX);
+			run.seed = prefault_parse_number("-s", optarg, 0, UINT_MAX);
 			break;
 		case 't':
-			st.seconds = prefault_parse_number("-t", optarg, 1, 1000000);
+			run.seconds = prefault_parse_number("-t", optarg, 1, 1000000);
 			break;
 		case 'v':
 			st.nr_vcpus = prefault_parse_number("-v", optarg, 1, MAX_VCPUS);
@@ -925,22 +681,19 @@ int main(int argc, char *argv[])
 			help(argv[0]);
 		}
 	}
-	printf("seed %u, %u s, %u vCPUs, disturbers: %s\n", st.seed, st.seconds, st.nr_vcpus, list);
+	printf("seed %u, %u s, %u vCPUs, disturbers: %s\n", run.seed, run.seconds,
+	       st.nr_vcpus, list);
 	choose(list);
 	pvm_require();
-	has_ring = kvm_has_cap(KVM_CAP_DIRTY_LOG_RING) ||
-		   kvm_has_cap(KVM_CAP_DIRTY_LOG_RING_ACQ_REL);
 	set_up();
 
-	len = min_t(u32, (st.seconds + 1) / 2, LIFE_SECONDS);
-	for (left = st.seconds; left; left -= min(left, len))
-		live(min(left, len), has_ring && left / len % 2);
+	live_for(run.seconds);
 
-	printf("written %lu checked %lu windows %lu mapped %lu raced %lu backoff %lu ",
-	       st.written, st.checked, st.sum.windows, st.sum.mapped, st.sum.raced,
-	       st.sum.backoff);
-	printf("reported %lu collected %lu kicked %lu faulted %lu pre-faulted %lu\n",
-	       st.reported, st.compared, st.kicked, st.faulted, st.pre_faulted);
-	expect_exercised();
+	for (i = 0; i < ARRAY_SIZE(t); i++)
+		t[i] = tally_read(i);
+	tear_down();
+	print_sum(t);
+	expect_balance();
+	expect_exercised(t);
 	return 0;
 }

@@ -37,6 +37,8 @@ struct prefault_stats {
 	/* The same on arm64, for what was not mapped, and on riscv. */
 	u64 stage2_faults;
 	u64 gstage_faults;
+	/* Not x86: faults on pages that were mapped, but read-only. */
+	u64 write_faults;
 };
 
 void prefault_read_stats(struct kvm_vcpu *vcpu, struct prefault_stats *stats);

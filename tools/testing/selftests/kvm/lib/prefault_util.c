@@ -25,6 +25,8 @@ static const struct {
 	{ "pf_fast",		offsetof(struct prefault_stats, pf_fast) },
 	{ "stage2_translation_faults", offsetof(struct prefault_stats, stage2_faults) },
 	{ "gstage_faults",	offsetof(struct prefault_stats, gstage_faults) },
+	{ "stage2_permission_faults", offsetof(struct prefault_stats, write_faults) },
+	{ "gstage_fast_dirty",	offsetof(struct prefault_stats, write_faults) },
 };
 
 static u64 *stat_field(struct prefault_stats *stats, int i)
