@@ -144,6 +144,7 @@ FIXTURE_VARIANT_ADD(prefault_dirty, initially_set_late) {
 };
 
 FIXTURE_VARIANT_ADD(prefault_dirty, ring) { .params = { .ring = true } };
+FIXTURE_VARIANT_ADD(prefault_dirty, ring_thp) { .params = { .ring = true, .thp = true } };
 FIXTURE_VARIANT_ADD(prefault_dirty, ring_late) { .params = { .ring = true, .late = true } };
 
 /* Stores to @nr random pages, expects these to be dirty, and written. */

@@ -149,6 +149,7 @@ FIXTURE_SETUP(prefault_fail)
 	fail_nth_fd = open(FAIL_NTH, O_RDWR);
 	TEST_ASSERT(fail_nth_fd >= 0, __KVM_SYSCALL_ERROR("open(fail-nth)", fail_nth_fd));
 }
+
 FIXTURE_TEARDOWN(prefault_fail) { pvm_tear_down(); }
 
 /* Does the host's page table have the memory? */
@@ -322,6 +323,7 @@ FIXTURE_SETUP(prefault_signal)
 	pvm_set_up();
 	alloc_memory();
 }
+
 FIXTURE_TEARDOWN(prefault_signal) { pvm_tear_down(); }
 
 #define ROUNDS	300
