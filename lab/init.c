@@ -111,7 +111,7 @@ static int open_channel(const char *variable)
 {
 	char *device = getenv(variable), *irq;
 	struct termios mode;
-	int fd;
+	int fd, tries;
 
 	if (!device)
 		return -1;
@@ -120,7 +120,13 @@ static int open_channel(const char *variable)
 		*irq++ = '\0';
 		set_irq(device, atoi(irq));
 	}
-	fd = open(device, O_WRONLY | O_NOCTTY | O_CLOEXEC);
+	/* Virtual ones may be found a little later. */
+	for (tries = 0; tries < 100; tries++) {
+		fd = open(device, O_WRONLY | O_NOCTTY | O_CLOEXEC);
+		if (fd >= 0 || errno != ENOENT)
+			break;
+		usleep(100000);
+	}
 	if (fd < 0) {
 		console("%s: %s\n", device, strerror(errno));
 		return -1;
