@@ -686,6 +686,7 @@ TEST_F_TIMEOUT(x86_prefault, nx_huge_pages, PVM_TIMEOUT_SECONDS)
 {
 	struct kvm_vcpu *vcpu = nx_create();
 	struct prefault_stats stats;
+	u64 windows = 0;
 	int i;
 
 	if (!vcpu || !write_file(KVM_PARAMETER("nx_huge_pages_recovery_ratio"), "1") ||
@@ -707,6 +708,8 @@ TEST_F_TIMEOUT(x86_prefault, nx_huge_pages, PVM_TIMEOUT_SECONDS)
 			    "Code in a huge page should be mapped by 4K pages");
 		wait_for_recovery();
 	}
+
+	TEST_ASSERT(windows, "No fault had a window");
 
 	/* Without recovery all of it stays there. */
 	write_file(KVM_PARAMETER("nx_huge_pages_recovery_ratio"), "0");
