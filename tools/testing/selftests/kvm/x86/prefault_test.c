@@ -700,10 +700,15 @@ TEST_F_TIMEOUT(x86_prefault, nx_huge_pages, PVM_TIMEOUT_SECONDS)
 
 	vm_set_prefault(pvm.vm, pvm.full_size, FIXED);
 	for (i = 0; i < 3; i++) {
-		/* The recovery takes away what a window maps, too, if it is early. */
+		/*
+		 * If the recovery is early, it takes away what a window maps,
+		 * too, or the table that a window is for: then there may be no
+		 * window, or two.
+		 */
 		stats = nx_run(vcpu, true, 5, 1);
-		TEST_ASSERT(stats.windows == 1 && stats.mapped <= PREFAULT_PAGES_MAX - 1,
-			    "Expected a window, got %lu", stats.windows);
+		TEST_ASSERT(stats.mapped <= stats.windows * (PREFAULT_PAGES_MAX - 1),
+			    "%lu windows have mapped %lu pages", stats.windows, stats.mapped);
+		windows += stats.windows;
 		TEST_ASSERT(vm_get_stat(pvm.vm, pages_2m) == 1,
 			    "Code in a huge page should be mapped by 4K pages");
 		wait_for_recovery();
