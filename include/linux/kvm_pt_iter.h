@@ -586,10 +586,10 @@ static noinline __maybe_unused bool kvm_pt_next_near_sparse(struct kvm_pt_iter *
 	if (stop - ptep > KVM_PT_SKIP_MAX + 1)
 		stop = ptep + KVM_PT_SKIP_MAX + 1;
 
-	/* Maybe all of the line is empty by now. */
+	/* Maybe all of the line is empty by now.  Tables that are pages begin with one. */
 	line = (void *)ptep - kvm_pt_offset_in_line(ptep);
 	ptep++;
-	if (line >= it->table[0] && line + KVM_PT_LINE <= stop &&
+	if ((KVM_PT_INDEX_LG2 >= 9 || line >= it->table[0]) && line + KVM_PT_LINE <= stop &&
 	    !kvm_pt_is_live(kvm_pt_look_at_line(line, false)))
 		ptep = line + KVM_PT_LINE;
 
