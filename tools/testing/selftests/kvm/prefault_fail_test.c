@@ -46,18 +46,6 @@ static void create_vm(u64 window)
 		vm_set_prefault(pvm.vm, window, FIXED);
 }
 
-static bool write_text(const char *path, const char *text)
-{
-	int fd = open(path, O_WRONLY);
-	bool ok;
-
-	if (fd < 0)
-		return false;
-	ok = write(fd, text, strlen(text)) == (ssize_t)strlen(text);
-	close(fd);
-	return ok;
-}
-
 /* Also allocations that may sleep fail, of any order and from any zone. */
 static bool set_up_injection(void)
 {
@@ -68,11 +56,11 @@ static bool set_up_injection(void)
 
 	for (i = 0; i < ARRAY_SIZE(dirs); i++) {
 		snprintf(path, sizeof(path), "%signore-gfp-wait", dirs[i]);
-		if (!write_text(path, "N"))
+		if (!prefault_write_file(path, "N"))
 			return false;
 	}
-	return write_text("/sys/kernel/debug/fail_page_alloc/ignore-gfp-highmem", "N") &&
-	       write_text("/sys/kernel/debug/fail_page_alloc/min-order", "0") &&
+	return prefault_write_file("/sys/kernel/debug/fail_page_alloc/ignore-gfp-highmem", "N") &&
+	       prefault_write_file("/sys/kernel/debug/fail_page_alloc/min-order", "0") &&
 	       !access(FAIL_NTH, R_OK | W_OK);
 }
 

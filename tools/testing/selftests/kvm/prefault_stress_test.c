@@ -323,14 +323,10 @@ static u64 read_number(const char *path)
 
 static bool write_number(const char *path, u64 value)
 {
-	FILE *f = fopen(path, "w");
-	bool ok;
+	char text[24];
 
-	if (!f)
-		return false;
-	fprintf(f, "%lu", value);
-	ok = !fclose(f);
-	return ok;
+	snprintf(text, sizeof(text), "%lu", value);
+	return prefault_write_file(path, text);
 }
 
 static u64 read_vmstat(const char *name)

@@ -48,6 +48,9 @@ void prefault_add_stats(struct prefault_stats *sum,
 			const struct prefault_stats *start,
 			const struct prefault_stats *end);
 
+/* Writes @value, all of it at once, into a file of sysfs, debugfs or the like. */
+bool prefault_write_file(const char *path, const char *value);
+
 int __vm_set_prefault(struct kvm_vm *vm, u64 window, u64 flags);
 void vm_set_prefault(struct kvm_vm *vm, u64 window, u64 flags);
 

@@ -452,12 +452,7 @@ static void disturb_ksm(struct kvm_random_state *rng)
 
 static void disturb_migrate(struct kvm_random_state *rng)
 {
-	FILE *f = fopen("/proc/sys/vm/compact_memory", "w");
-
-	if (!f)
-		return;
-	fputs("1", f);
-	fclose(f);
+	prefault_write_file("/proc/sys/vm/compact_memory", "1");
 }
 
 /*

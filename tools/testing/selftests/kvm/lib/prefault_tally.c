@@ -49,20 +49,12 @@ static void filter_of(enum tally_of of, char *text, size_t size)
 static bool tell(enum tally_of of, const char *action)
 {
 	char path[160], filter[64], text[256];
-	int fd, len;
-	bool ok;
 
 	filter_of(of, filter, sizeof(filter));
-	len = snprintf(text, sizeof(text), "hist:keys=%s:vals=%s%s%s", tallies[of].key,
-		       tallies[of].value, action, filter);
+	snprintf(text, sizeof(text), "hist:keys=%s:vals=%s%s%s", tallies[of].key,
+		 tallies[of].value, action, filter);
 	path_of(of, "trigger", path, sizeof(path));
-	/* Not by stdio, which would truncate it: that removes what there is. */
-	fd = open(path, O_WRONLY);
-	if (fd < 0)
-		return false;
-	ok = write(fd, text, len) == len;
-	close(fd);
-	return ok;
+	return prefault_write_file(path, text);
 }
 
 static void remove_tally(enum tally_of of)

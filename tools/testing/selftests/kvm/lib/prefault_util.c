@@ -2,6 +2,7 @@
 /*
  * What the tests of KVM_CAP_AUTO_PREFAULT share.
  */
+#include <fcntl.h>
 #include <linux/userfaultfd.h>
 #include <stddef.h>
 
@@ -66,6 +67,19 @@ void prefault_add_stats(struct prefault_stats *sum,
 	for (i = 0; i < ARRAY_SIZE(stat_fields); i++)
 		*stat_field(sum, i) += *stat_field((void *)end, i) -
 				       *stat_field((void *)start, i);
+}
+
+bool prefault_write_file(const char *path, const char *value)
+{
+	/* Not by stdio, which would truncate it: that means something to some. */
+	int fd = open(path, O_WRONLY);
+	bool written;
+
+	if (fd < 0)
+		return false;
+	written = write(fd, value, strlen(value)) == (ssize_t)strlen(value);
+	close(fd);
+	return written;
 }
 
 int __vm_set_prefault(struct kvm_vm *vm, u64 window, u64 flags)
